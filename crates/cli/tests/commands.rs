@@ -234,6 +234,12 @@ fn programs_of_a_scenario_are_run_and_reported() {
     let failed = run("iperf -c 127.0.0.1");
     assert_eq!(failed.status.code(), Some(1));
     assert!(text(&failed.stdout).contains("connection refused"), "{}", text(&failed.stdout));
+    let crash = "ping -c 9 127.0.0.1\"\n[[event]]\nat = \"1 ms\"\ndo = \"crash\"\nwhat = \"a";
+    let stopped = run(crash);
+    assert_eq!(stopped.status.code(), Some(0), "as it was meant");
+    for words in ["its host crashed at 1 ms", "event: crash a", "happened"] {
+        assert!(text(&stopped.stdout).contains(words), "{words}: {}", text(&stopped.stdout));
+    }
     // What cannot be is bad input, whichever command reads the scenario.
     let scenario = folder.join("x.toml");
     let scenario = scenario.to_str().unwrap();

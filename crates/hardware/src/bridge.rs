@@ -88,15 +88,26 @@ pub(crate) fn retrain(
     Some(link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream)))
 }
 
-/// Updates the slot status. Returns whether the slot has to interrupt (base spec 6.7.3.4).
-pub fn change_slot_status(config: &mut ConfigSpace, clear: u16, set: u16) -> bool {
-    /// Slot control enables: all interrupts, and link changes, whose status bit is at another position.
-    const INTERRUPTS: u16 = 1 << 5;
-    const LINK_ENABLE: u16 = 1 << 12;
+/// Whether a slot has an event whose interrupt is enabled.
+pub(crate) fn has_slot_event(config: &ConfigSpace) -> bool {
     let Some(pcie) = config.pcie_offset() else { return false };
-    config.update(pcie + slot::CONTROL, u32::from(clear) << 16, u32::from(set) << 16);
-    let control = config.dword(pcie + slot::CONTROL) as u16;
-    // The other events are enabled by the bits at the same positions as their status.
-    let link = set & slot::STATUS_LINK_CHANGED != 0 && control & LINK_ENABLE != 0;
-    control & INTERRUPTS != 0 && (link || set & control & 0x1f != 0)
+    let registers = config.dword(pcie + slot::CONTROL);
+    let (control, status) = (registers as u16, (registers >> 16) as u16);
+    let link = status & slot::STATUS_LINK_CHANGED != 0 && control & slot::CONTROL_LINK_CHANGED != 0;
+    control & slot::CONTROL_INTERRUPTS != 0 && (link || status & control & slot::STATUS_ENABLED_IN_PLACE != 0)
+}
+
+/// Changes a port's registers. Also returns whether the slot has to send its MSI: when it [has an event](has_slot_event)
+/// and had none before (base spec 6.7.3.4).
+pub fn change<T>(config: &mut ConfigSpace, change: impl FnOnce(&mut ConfigSpace) -> T) -> (T, bool) {
+    let before = has_slot_event(config);
+    let changed = change(config);
+    (changed, !before && has_slot_event(config))
+}
+
+/// Updates the slot status.
+pub fn change_slot_status(config: &mut ConfigSpace, clear: u16, set: u16) {
+    if let Some(pcie) = config.pcie_offset() {
+        config.update(pcie + slot::CONTROL, u32::from(clear) << 16, u32::from(set) << 16);
+    }
 }

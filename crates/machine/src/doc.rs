@@ -247,7 +247,8 @@ impl<T: Kindred> Doc<T> {
         let from = &changed.place.source.name;
         // Command-line changes are already recorded, and changes without a file are internal.
         if from.ends_with(".toml") {
-            let change = format!("{from}: {}: {} = {}", self.source.name, changed.path, text.trim());
+            let (line, _) = changed.place.line_and_column();
+            let change = format!("{from}:{line}: {}: {} = {}", self.source.name, changed.path, text.trim());
             self.library.keep_change(change);
         }
         let spelling = text.parse();

@@ -55,6 +55,21 @@ fn a_scenario_brings_its_files_with_changes() {
     }
 }
 
+/// A change is recorded with its line, which says whose it is.
+#[test]
+fn each_host_has_its_own_changes() {
+    let library = Library::built_in();
+    let host = |name: &str, buses: u8| {
+        let change = format!("change_kernel.pci.hpbussize = {buses}");
+        format!("[[host]]\nname = \"{name}\"\nmachine = \"dell-t430\"\n{change}\n")
+    };
+    let text = "name = \"x\"\nsummary = \"x\"\n".to_owned() + &host("a", 2) + &host("b", 2);
+    ComputerSetup::load(&library, &Doc::from_text(&library, "x.toml", &text)).unwrap();
+    let changes: Vec<String> = library.used().changes.into_iter().collect();
+    let change = |line: u32| format!("x.toml:{line}: machines/kernels/linux.toml: pci.hpbussize = 2");
+    assert_eq!(changes, [change(10), change(6)]);
+}
+
 #[test]
 fn what_is_wrong_is_said_with_place_and_remedy() {
     for (from, to, place, words) in [

@@ -248,12 +248,13 @@ fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     rows
 }
 
-/// Bytes or events per second; for times, the share. Kept bytes have no rate.
-pub fn rate(counter: &Counter, window: &Window) -> f64 {
+/// Bytes or events per second; for times, the share; 0 for kept bytes. `None` in a window without length.
+pub fn rate(counter: &Counter, window: &Window) -> Option<f64> {
+    let per = |length: f64| (length > 0.0).then(|| counter.value as f64 / length);
     match counter.unit {
-        Unit::Bytes | Unit::Events => counter.value as f64 / window.length.as_s_f64(),
-        Unit::Time | Unit::Held => counter.value as f64 / window.length.as_ps() as f64,
-        Unit::Kept => 0.0,
+        Unit::Bytes | Unit::Events => per(window.length.as_s_f64()),
+        Unit::Time | Unit::Held => per(window.length.as_ps() as f64),
+        Unit::Kept => Some(0.0),
     }
 }
 
@@ -300,5 +301,20 @@ fn typed(value: &str) -> Value {
     match serde_json::from_str::<Value>(value) {
         Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::String(_) | Value::Array(_))) => value,
         _ => value.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_a_rate_in_no_time() {
+        let counter = |unit| Counter { name: "a/b".to_owned(), unit, value: 3 };
+        for unit in [Unit::Bytes, Unit::Events, Unit::Time, Unit::Held] {
+            assert_eq!(rate(&counter(unit), &Window::default()), None);
+        }
+        let window = Window { length: Duration::from_us(1), ..Window::default() };
+        assert_eq!(rate(&counter(Unit::Events), &window), Some(3e6));
     }
 }

@@ -152,7 +152,7 @@ fn of_every_kind_of_row() {
 fn run(text: &str, quantity: &str) -> (Option<Kind>, f64) {
     let counts = computer::run_counted(&loaded(text), &Silent).unwrap();
     let counted = &counts.counted[0];
-    let done = counts.done.iter().find(|done| done.number == Some(counted.program)).unwrap();
+    let done = counts.done.iter().find(|done| done.number() == Some(counted.program)).unwrap();
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
     println!("{}", report.notes.last().unwrap());
     (counted.window.binding(&done.host).kind(), report.get(quantity).unwrap())

@@ -4,7 +4,7 @@ mod scenario;
 
 use nearfar::computer::{self, ComputerError, FinishedProgram};
 use nearfar::progress::Silent;
-use scenario::{HEAD, host, loaded};
+use scenario::{HEAD, event, host, loaded};
 
 const MACHINE: &str = "dolphin-e5-2603v4";
 
@@ -62,6 +62,17 @@ fn an_iommu_makes_a_ping_pong_go_by_the_root() {
     };
     let (switch, root, translated) = (round_trip("off", 1), round_trip("off", 2), round_trip("strict", 1));
     assert!(root > switch + 0.2 && translated > switch + 0.2, "{switch} {root} {translated}");
+}
+
+/// The other GPU's kernel would poll for the one that has gone forever.
+#[test]
+fn a_ping_pong_ends_when_either_gpu_goes() {
+    for gpu in ["gpu0", "gpu1"] {
+        let cut = event("500 us", "cut", &format!("a:{gpu}"), "");
+        let done = run(&(text("off", 1, &["gpu-pingpong --count=1000"]) + &cut)).remove(0);
+        let failure = done.outcome.unwrap_err().to_string();
+        assert!(failure.contains("the GPU has gone"), "{gpu}: {failure}");
+    }
 }
 
 #[test]

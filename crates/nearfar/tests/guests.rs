@@ -115,7 +115,8 @@ fn guests_have_nics_and_virtual_functions_of_their_own() {
                 client.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", client.run));
             let transactions = report.get("transactions").unwrap();
             assert!(transactions > 40.0, "{}: {transactions}", client.run);
-            let window = done.counted.iter().find(|counted| Some(counted.program) == client.number).unwrap();
+            let window =
+                done.counted.iter().find(|counted| Some(counted.program) == client.number()).unwrap();
             let counters = window.window.host("a").unwrap();
             for vm in [Some(vm), far].into_iter().flatten() {
                 let of = |counter: &str| counters.of(&format!("vm-{vm}/{counter}")) as f64;

@@ -52,6 +52,19 @@ fn a_borrowed_drive_is_read_whatever_the_iommus_do() {
     }
 }
 
+#[test]
+fn a_loan_that_cannot_be_ended_says_why() {
+    let why = |borrow: &str, events: &[String], run: &str| {
+        let lines = program("a", "0", "ping -c 3 -i 0.001 127.0.0.1") + &events.concat();
+        let done = cluster(["strict", "off"], borrow, &lines);
+        let done = done.iter().find(|done| done.run.starts_with(run)).expect("it is reported");
+        done.outcome.as_ref().unwrap_err().to_string()
+    };
+    let (crash, revoke) = (event("100 us", "crash", "b"), event("200 us", "revoke", "b:ssd"));
+    assert_eq!(why("", &[crash, revoke.clone()], "revoke"), "its host has crashed");
+    assert_eq!(why("until = \"900 us\"", &[revoke], "return"), "it is no longer borrowed");
+}
+
 /// The kernel numbers drives as they come; a program that names one by its serial number gets that one.
 #[test]
 fn a_drive_is_found_by_its_number_whichever_came_first() {

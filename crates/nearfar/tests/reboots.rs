@@ -123,6 +123,16 @@ fn software_of_a_stopped_host_does_nothing() {
     }
 }
 
+/// Events of software end with their host.
+#[test]
+fn an_event_under_way_ends_with_its_host() {
+    let events =
+        event("1 ms", "set", "b:eth0.rx_ring", "value = \"256\"") + &event("1001 us", "crash", "b", "");
+    let done = run(&[two_hosts(""), ping(3), events].concat(), |_| {});
+    assert_eq!(end_of(&done, "set").unwrap_err(), "its host crashed at 1.001 ms");
+    assert!(done.iter().all(|done| done.failure().is_none()), "{done:?}");
+}
+
 /// A guest goes with its host, and is not there again after a reboot.
 #[test]
 fn a_guest_that_is_gone_is_told() {
@@ -133,6 +143,9 @@ fn a_guest_that_is_gone_is_told() {
         program("a", "0", "ping -c 30 -i 0.001 127.0.0.1"),
     ];
     let off = |at: &str| event(at, "power-off", "a/v", "");
+    let alone = [HEAD, &host("a", "dell-t430", guest), &programs[0], &off("1 ms")].concat();
+    let done = run(&alone, |_| {});
+    assert!(done[0].was_stopped && end_of(&done, "power-off").is_ok(), "{done:?}");
     let text = |events: &[String]| {
         [HEAD, &host("a", "dell-t430", guest), &programs.concat(), &events.concat()].concat()
     };

@@ -75,3 +75,19 @@ fn loops_in_one_direction_move_what_memory_allows() {
         assert!((0.9..1.1).contains(&(rate / expected)), "{only}: {rate} MB/s");
     }
 }
+
+/// A program is told where its own interrupts arrive, and not those of a program beside it.
+#[test]
+fn interrupts_of_others_are_not_told() {
+    let netperf = "netperf -H 10.0.0.2 -t TCP_RR -l 0.001";
+    let stream = "stream --array-size 20000 --ntimes 4";
+    let done = run(&[("b", "0", "netserver"), ("a", "0", netperf), ("a", "2", stream)]);
+    let tells = |program: &str| {
+        let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
+        let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", done.run));
+        ["a", "b"]
+            .map(|host| report.notes.iter().any(|note| note.starts_with(&format!("interrupts at {host}:"))))
+    };
+    assert_eq!(tells("netperf"), [true, true], "{done:?}");
+    assert_eq!(tells("stream"), [true, false], "{done:?}");
+}

@@ -77,13 +77,14 @@ impl Port {
         value: u32,
         enables: u8,
     ) -> Option<GuestMessage> {
-        let effects = self.config.borrow_mut().write(register, value, enables);
+        let (effects, interrupt) = self.change(|config| config.write(register, value, enables));
         let resets = effects.iter().any(|effect| matches!(effect, ConfigEffect::SecondaryBusReset(true)));
         if let Some(device) = self.device().filter(|_| resets) {
             device.reset(cpu).await;
         }
         let commanded = effects.iter().any(|effect| matches!(effect, ConfigEffect::SlotCommand { .. }));
-        if commanded { self.change(0, slot::STATUS_COMMAND_COMPLETED) } else { None }
+        let completed = if commanded { self.set_status(0, slot::STATUS_COMMAND_COMPLETED) } else { None };
+        interrupt.or(completed)
     }
 
     /// Plugs a function in. Returns the hot-plug interrupt to send, if any.
@@ -97,7 +98,7 @@ impl Port {
         *self.device.borrow_mut() = Some(device);
         bridge::show_link(&mut self.config.borrow_mut(), true);
         let changed = slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED;
-        Ok(self.change(0, slot::STATUS_PRESENT | changed))
+        Ok(self.set_status(0, slot::STATUS_PRESENT | changed))
     }
 
     /// Unplugs the function. Returns it, and the hot-plug interrupt to send, if any.
@@ -106,7 +107,7 @@ impl Port {
         self.set_line(None);
         bridge::show_link(&mut self.config.borrow_mut(), false);
         let changed = slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED;
-        Some((device, self.change(slot::STATUS_PRESENT, changed)))
+        Some((device, self.set_status(slot::STATUS_PRESENT, changed)))
     }
 
     /// Resets the port.
@@ -115,15 +116,20 @@ impl Port {
         self.set_line(None);
         if self.device.borrow().is_some() {
             bridge::show_link(&mut self.config.borrow_mut(), true);
-            self.change(0, slot::STATUS_PRESENT);
+            self.set_status(0, slot::STATUS_PRESENT);
         }
     }
 
-    /// Updates slot status. Returns the hot-plug interrupt if the slot has it enabled.
-    fn change(&self, clear: u16, set: u16) -> Option<GuestMessage> {
+    /// Updates slot status. Returns the hot-plug interrupt to send, if any.
+    fn set_status(&self, clear: u16, set: u16) -> Option<GuestMessage> {
+        self.change(|config| bridge::change_slot_status(config, clear, set)).1
+    }
+
+    /// Changes registers. Also returns the hot-plug interrupt to send, if any.
+    fn change<T>(&self, change: impl FnOnce(&mut ConfigSpace) -> T) -> (T, Option<GuestMessage>) {
         let mut config = self.config.borrow_mut();
-        let interrupts = bridge::change_slot_status(&mut config, clear, set);
-        let msi = config.msi().filter(|msi| msi.enabled && interrupts)?;
-        Some(GuestMessage { address: msi.address, data: msi.data.into() })
+        let (changed, interrupts) = bridge::change(&mut config, change);
+        let msi = config.msi().filter(|msi| msi.enabled && interrupts);
+        (changed, msi.map(|msi| GuestMessage { address: msi.address, data: msi.data.into() }))
     }
 }

@@ -114,7 +114,7 @@ fn on_computers(
     }
     arguments.records.write(rows, &provenance)?;
     let windows = counted.iter().map(|of| {
-        let run = done.iter().find(|done| done.number == Some(of.program)).map(|done| done.run.clone());
+        let run = done.iter().find(|done| done.number() == Some(of.program)).map(|done| done.run.clone());
         (run.unwrap_or_default(), &of.window)
     });
     output::plot(arguments.plot.as_deref(), &[output::fullness(windows)], &provenance)?;
@@ -126,15 +126,15 @@ fn on_computers(
             output::print(&output::prose(&format!("lent {}", borrow.reach(&setup.hosts))));
         }
         output::print("");
-        // The reports of links, which no program leaves, are of use beside all counters.
-        let told = done.iter().filter(|done| arguments.counters || done.number.is_some());
+        // The reports of links are of use beside all counters.
+        let told = done.iter().filter(|done| arguments.counters || done.subject != computer::Subject::Link);
         output::print(&output::program_table(told));
         if !warnings.is_empty() {
             output::print(&output::warning_lines(&warnings, arguments.counters));
         }
         for of in &counted {
             if counted.len() > 1 {
-                let run = done.iter().find(|done| done.number == Some(of.program)).map(|done| &done.run);
+                let run = done.iter().find(|done| done.number() == Some(of.program)).map(|done| &done.run);
                 output::print(&output::prose(
                     &run.map_or(String::new(), |run| format!("while `{run}` ran:")),
                 ));

@@ -239,7 +239,7 @@ fn on_computers(
             let table = tables
                 .entry((place, program.host.clone()))
                 .or_insert_with(|| Table::new(&format!("{}: {}", program.host, program.run)));
-            let window = counted.iter().find(|counted| Some(counted.program) == program.number);
+            let window = counted.iter().find(|counted| Some(counted.program) == program.number());
             let binding = window.map(|counted| (String::new(), counted.window.binding(&program.host)));
             let placement = window.map(|counted| counted.placement(setup)).unwrap_or_default();
             match &program.outcome {

@@ -7,7 +7,7 @@ use nearfar::records::{of_network, rate};
 use results::claims::Sample;
 use results::report::{Chart, Curve, Scale};
 use results::table::wrapped;
-use units::Bytes;
+use units::{Bytes, Duration};
 
 use super::{Fit, TextTable, width};
 
@@ -17,21 +17,20 @@ pub fn counter_table(window: &Window) -> String {
             .numbers(2..6);
     for host in &window.hosts {
         for counter in &host.counters {
-            let rate = rate(counter, window);
-            let rate = match counter.unit {
+            let rate = rate(counter, window).map(|rate| match counter.unit {
                 Unit::Bytes => format!("{:.3} GB", rate / 1e9),
                 Unit::Events => format!("{:.3} M", rate / 1e6),
                 Unit::Time => format!("{:.1} %", 100.0 * rate),
                 Unit::Held => format!("{rate:.1} on average"),
                 Unit::Kept => String::new(),
-            };
+            });
             let multiple = of_network(counter, host).map(|multiple| format!("{multiple:.2}x"));
             table.add(vec![
                 counter.name.clone(),
                 host.host.clone(),
                 format!("{:.0}", counter.amount()),
                 counter.unit.name().to_owned(),
-                rate,
+                rate.unwrap_or_default(),
                 multiple.unwrap_or_default(),
             ]);
         }
@@ -160,12 +159,20 @@ impl Lines<'_> {
     }
 
     fn gb_per_s(&self, bytes: u64) -> String {
-        format!("{:.2} GB/s", bytes as f64 / self.window.length.as_s_f64() / 1e9)
+        format!("{:.2} GB/s", self.per_s(bytes) / 1e9)
     }
 
     /// Whether a number of bytes is more than nothing, as shown.
     fn shows(&self, bytes: u64) -> bool {
-        bytes as f64 / self.window.length.as_s_f64() >= 0.005e9
+        self.per_s(bytes) >= 0.005e9
+    }
+
+    /// A number a second; 0 in a window without length.
+    fn per_s(&self, number: u64) -> f64 {
+        match self.window.length {
+            Duration::ZERO => 0.0,
+            length => number as f64 / length.as_s_f64(),
+        }
     }
 
     fn cores(&self) -> Vec<(String, String)> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nearfar::computer::{Account, FinishedProgram, Warning};
+use nearfar::computer::{Account, FinishedProgram, Subject, Warning};
 use units::Duration;
 use workloads::Reading;
 
@@ -33,8 +33,10 @@ pub fn program_table<'a>(done: impl Iterator<Item = &'a FinishedProgram>) -> Str
                     );
                     text += &format!("{}\n", line.trim_end());
                 }
-                for note in
-                    report.notes.iter().filter(|note| program.number.is_some() || said.insert(&**note))
+                for note in report
+                    .notes
+                    .iter()
+                    .filter(|note| program.subject != Subject::Link || said.insert(&**note))
                 {
                     text += &(prose(&format!("  {note}")) + "\n");
                 }

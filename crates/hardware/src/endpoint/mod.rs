@@ -25,6 +25,7 @@ mod registers;
 mod requester;
 
 use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
+use units::Time;
 use wire::pcie::TlpKind;
 
 pub use self::core::Core;
@@ -86,12 +87,13 @@ impl Endpoint {
         self.former.push((port, before));
     }
 
-    /// Traffic of all links that a port has been connected to, in the direction sent by `side`.
-    pub fn carried(&self, wires: &Wires, port: PortIndex, side: Side) -> DirectionCounters {
-        let now = self.core.ends().get(usize::from(port.0)).map(|end| end.link);
+    /// Traffic until `now` of all links that a port has been connected to, in the direction sent by `side`.
+    pub fn carried(&self, wires: &Wires, port: PortIndex, side: Side, now: Time) -> DirectionCounters {
+        let current = self.core.ends().get(usize::from(port.0)).map(|end| end.link);
         let former = self.former.iter().filter(|(of, _)| *of == port).map(|&(_, link)| link);
         let mut sum = DirectionCounters::default();
-        now.into_iter().chain(former).for_each(|link| sum += wires.link(link).counters(side));
+        let all = current.into_iter().chain(former);
+        all.for_each(|link| sum += &wires.link(link).counters_until(side, now));
         sum
     }
 

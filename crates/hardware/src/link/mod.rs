@@ -122,6 +122,14 @@ impl Link {
         self.sent_by(side).counters()
     }
 
+    /// As [`counters`](Self::counters), but busy only until `now`, by when not all that is scheduled has been sent.
+    pub fn counters_until(&self, side: Side, now: Time) -> DirectionCounters {
+        let direction = self.sent_by(side);
+        let counters = direction.counters();
+        let busy = counters.busy.saturating_sub(direction.wire().scheduled_after(now));
+        DirectionCounters { busy, ..counters.clone() }
+    }
+
     /// TLPs of `side` that wait for credits or behind older TLPs.
     pub fn waiting(&self, side: Side) -> usize {
         self.sent_by(side).queues().waiting()

@@ -413,6 +413,10 @@ fn a_stream_of_writes_fills_the_wire() {
     let rate = bytes as f64 * 8.0 / wire.since(Time::ZERO).as_ns_f64();
     // 8 GT/s x 8 x 128/130 = 63.02 Gbit/s, less SKP ordered sets.
     assert!((62.6..63.02).contains(&rate), "{rate} Gbit/s");
+    // Half of it has been sent by half of the time.
+    let half = Duration::from_ps(wire.since(Time::ZERO).as_ps() / 2);
+    let busy = bench.link.counters_until(Side::Downstream, Time::ZERO + half).busy;
+    assert!(busy <= half && busy.as_ns_f64() > 0.98 * half.as_ns_f64(), "{busy} of {half}");
 }
 
 #[test]

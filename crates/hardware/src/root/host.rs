@@ -449,7 +449,7 @@ impl Host {
         let own = &mut self.ports[port];
         let value = own.config().dword(register).to_le_bytes().to_vec();
         if let Some((value, enables)) = write {
-            for effect in own.write(register, value, enables) {
+            for effect in own.write(cx, register, value, enables) {
                 self.root_port_effect(cx, port, effect);
             }
         }

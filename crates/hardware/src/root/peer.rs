@@ -24,7 +24,9 @@ const LAST_TAG: u16 = 255;
 
 /// A device's peer-to-peer read that is split into pieces.
 struct SplitRead {
+    /// Port of the requester.
     from: u8,
+    /// Port of the target.
     to: u8,
     /// Link epoch at the requester; completions are only valid within it.
     epoch: Epoch,
@@ -33,16 +35,19 @@ struct SplitRead {
     request: MemoryRequest,
     /// Target address of the first byte.
     target: u64,
+    /// When pieces may leave.
     start: Time,
+    /// Length in bytes.
     length: u32,
-    asked: u32,
-    given: u32,
+    requested_bytes: u32,
+    completed_bytes: u32,
     data: Vec<u8>,
     /// Requested pieces in order: bytes received, 0 while outstanding.
     pieces: VecDeque<u32>,
     /// Number of the first piece in `pieces`.
     first_piece: u32,
-    under_way: u32,
+    outstanding_pieces: u32,
+    /// Whether a piece failed: the requester has got an error instead of what was left, so nothing more is requested.
     failed: bool,
 }
 
@@ -126,12 +131,12 @@ impl Peers {
                 target: target.get(),
                 start,
                 length,
-                asked: 0,
-                given: 0,
+                requested_bytes: 0,
+                completed_bytes: 0,
                 data: vec![0; length as usize],
                 pieces: VecDeque::new(),
                 first_piece: 0,
-                under_way: 0,
+                outstanding_pieces: 0,
                 failed: false,
             };
             let index = self.add(read);
@@ -237,9 +242,9 @@ impl Peers {
             let Some(place) = self.free.pop_front() else { return };
             let read = self.reads[index as usize].as_mut().expect("a read that waits is not over");
             let largest = means.ports[read.from].params().peer_reads.map_or(u32::MAX, |own| own.largest);
-            let at = read.target + u64::from(read.asked);
+            let at = read.target + u64::from(read.requested_bytes);
             let to_boundary = u64::from(largest) - at % u64::from(largest);
-            let length = to_boundary.min(u64::from(read.length - read.asked)) as u32;
+            let length = to_boundary.min(u64::from(read.length - read.requested_bytes)) as u32;
             let port = &means.ports[read.to];
             let request = MemoryRequest::for_bytes(port.id(), LAST_TAG - place, at, length);
             let packet = means
@@ -252,15 +257,15 @@ impl Peers {
             self.epoch.end();
             let epoch = self.epoch;
             let number = read.first_piece + read.pieces.len() as u32;
-            let offset = read.asked;
+            let offset = read.requested_bytes;
             self.places[usize::from(place)] =
                 Some(PeerPiece { read: index, number, offset, length, received: 0, epoch });
             read.pieces.push_back(0);
-            read.asked += length;
-            read.under_way += 1;
+            read.requested_bytes += length;
+            read.outstanding_pieces += 1;
             let timeout = port.params().completion_timeout;
             port.send(means.cx, leaves, packet);
-            if read.asked == read.length {
+            if read.requested_bytes == read.length {
                 self.waiting.pop_front();
             }
             means.at(leaves + timeout, RootEvent::PeerTimeout { place, epoch });
@@ -316,10 +321,10 @@ impl Peers {
         self.free.push_back(place);
         let index = piece.read as usize;
         let mut read = self.reads[index].take().expect("a piece's read is not over");
-        read.under_way -= 1;
+        read.outstanding_pieces -= 1;
         if !is_good && !read.failed {
             read.failed = true;
-            read.asked = read.length;
+            read.requested_bytes = read.length;
             self.waiting.retain(|&other| other != piece.read);
             let completer = means.ports[read.to].id();
             let status = CompletionStatus::CompleterAbort;
@@ -330,17 +335,18 @@ impl Peers {
             read.pieces[(piece.number - read.first_piece) as usize] = piece.length;
             while let Some(&length) = read.pieces.front().filter(|&&length| length > 0) {
                 let completer = means.ports[read.to].id();
-                let from = read.request.byte_range().0 + u64::from(read.given);
-                let left = read.length - read.given;
+                let from = read.request.byte_range().0 + u64::from(read.completed_bytes);
+                let left = read.length - read.completed_bytes;
                 let header = CompletionHeader::with_data(completer, &read.request, from, length, left);
-                let bytes = &read.data[read.given as usize..(read.given + length) as usize];
+                let bytes =
+                    &read.data[read.completed_bytes as usize..(read.completed_bytes + length) as usize];
                 answer(means, &read, TlpKind::CompletionData(header), bytes, at);
-                read.given += length;
+                read.completed_bytes += length;
                 read.first_piece += 1;
                 read.pieces.pop_front();
             }
         }
-        if read.under_way > 0 || read.asked < read.length {
+        if read.outstanding_pieces > 0 || read.requested_bytes < read.length {
             self.reads[index] = Some(read);
         }
         self.ask(means);
@@ -380,7 +386,7 @@ fn cross(means: &mut Means<'_, '_>, (from, to): (u8, u8), at: Time, bytes: u64) 
 /// Sends a completion of the root complex to the requester of a read.
 fn answer(means: &mut Means<'_, '_>, read: &SplitRead, kind: TlpKind, bytes: &[u8], at: Time) {
     let request = Tlp { common: read.common, kind: TlpKind::MemoryRead(read.request) };
-    let lead = (read.request.byte_range().0 + u64::from(read.given)) as usize & 3;
+    let lead = (read.request.byte_range().0 + u64::from(read.completed_bytes)) as usize & 3;
     let packet = means.cx.wires.packets.encode_with(&answer_tlp(&request, kind), |payload| {
         if !bytes.is_empty() {
             payload[lead..lead + bytes.len()].copy_from_slice(bytes);

@@ -3,8 +3,9 @@
 use std::ops::RangeInclusive;
 
 use units::{Duration, Time};
+use wire::pcie::config::aer::{self, root_command, root_status};
 use wire::pcie::config::{
-    ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, aer, header, pcie_cap, slot,
+    ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, header, pcie_cap, slot,
 };
 use wire::pcie::tlp::{ConfigType, MessageCode};
 use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
@@ -92,6 +93,20 @@ fn registers(
     config
 }
 
+/// Whether an error was reported whose interrupt is enabled.
+fn has_error(config: &ConfigSpace) -> bool {
+    let Some(aer) = config.aer_offset() else { return false };
+    let status = config.dword(aer + aer::ROOT_STATUS);
+    let command = config.dword(aer + aer::ROOT_COMMAND);
+    [
+        (root_status::CORRECTABLE, root_command::CORRECTABLE),
+        (root_status::NON_FATAL, root_command::NON_FATAL),
+        (root_status::FATAL, root_command::FATAL),
+    ]
+    .iter()
+    .any(|(reported, enabled)| status & reported != 0 && command & enabled != 0)
+}
+
 impl RootPort {
     /// Creates port `number` of `host` at `end`, which forwards to `buses`, a member of an I/O `stack`.
     pub(super) fn new(
@@ -177,8 +192,25 @@ impl RootPort {
     }
 
     /// Writes a register. Returns the effects.
-    pub(super) fn write(&mut self, register: u16, value: u32, enables: u8) -> Vec<ConfigEffect> {
-        self.config.write(register, value, enables)
+    pub(super) fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        register: u16,
+        value: u32,
+        enables: u8,
+    ) -> Vec<ConfigEffect> {
+        self.change(cx, |config| config.write(register, value, enables))
+    }
+
+    /// Changes registers, and sends the port's interrupt if the slot or an error demands it and did not before (base spec
+    /// 6.2.4.1.2, 6.7.3.4).
+    fn change<T>(&mut self, cx: &mut Context<'_>, change: impl FnOnce(&mut ConfigSpace) -> T) -> T {
+        let had_error = has_error(&self.config);
+        let (changed, slot) = bridge::change(&mut self.config, change);
+        if slot || !had_error && has_error(&self.config) {
+            self.interrupt(cx);
+        }
+        changed
     }
 
     /// An effect that concerns this port only.
@@ -268,11 +300,8 @@ impl RootPort {
         self.slot_status(cx, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
-    /// Updates the slot status and sends the interrupt if enabled.
     fn slot_status(&mut self, cx: &mut Context<'_>, clear: u16, set: u16) {
-        if bridge::change_slot_status(&mut self.config, clear, set) {
-            self.interrupt(cx);
-        }
+        self.change(cx, |config| bridge::change_slot_status(config, clear, set));
     }
 
     fn set_link_active(&mut self, cx: &mut Context<'_>, active: bool) {
@@ -334,29 +363,29 @@ impl RootPort {
         is_due
     }
 
-    /// Handles an error message: records its source and sends the port's interrupt if enabled (base spec 7.8.4.9 to
-    /// 7.8.4.11).
+    /// Handles an error message: records it, with its source if it is the first of its kind (base spec 7.8.4.10,
+    /// 7.8.4.11), and sends the port's interrupt if enabled.
     pub fn report(&mut self, cx: &mut Context<'_>, source: Bdf, code: MessageCode) {
         let Some(aer) = self.config.aer_offset() else { return };
-        let before = self.config.dword(aer + aer::ROOT_STATUS);
-        let correctable = code == MessageCode::ERR_COR;
-        // Status bits: received, multiple received, first fatal, non-fatal received, fatal received.
-        let (enable, first, kinds) = match code {
-            MessageCode::ERR_COR => (1 << 0, 1 << 0, 0),
-            MessageCode::ERR_NONFATAL => (1 << 1, 1 << 2, 1 << 5),
-            MessageCode::ERR_FATAL => (1 << 2, 1 << 2, 1 << 6 | 1 << 4),
+        let (first, more, source_shift) = match code {
+            MessageCode::ERR_COR => (root_status::CORRECTABLE, root_status::MORE_CORRECTABLE, 0),
+            _ => (root_status::UNCORRECTABLE, root_status::MORE_UNCORRECTABLE, 16),
+        };
+        let is_first = self.config.dword(aer + aer::ROOT_STATUS) & first == 0;
+        let severity = match code {
+            MessageCode::ERR_COR => 0,
+            MessageCode::ERR_NONFATAL => root_status::NON_FATAL,
+            MessageCode::ERR_FATAL if is_first => root_status::FATAL | root_status::FIRST_FATAL,
+            MessageCode::ERR_FATAL => root_status::FATAL,
             _ => return,
         };
-        if before & first == 0 {
-            let shift = if correctable { 0 } else { 16 };
-            self.config.update(aer + aer::ROOT_SOURCE, 0xffff << shift, u32::from(source.bits()) << shift);
-            self.config.update(aer + aer::ROOT_STATUS, 0, first | kinds);
-        } else {
-            self.config.update(aer + aer::ROOT_STATUS, 0, first << 1 | kinds & !(1 << 4));
-        }
-        if self.config.dword(aer + aer::ROOT_COMMAND) & enable != 0 {
-            self.interrupt(cx);
-        }
+        self.change(cx, |config| {
+            if is_first {
+                let source = u32::from(source.bits()) << source_shift;
+                config.update(aer + aer::ROOT_SOURCE, 0xffff << source_shift, source);
+            }
+            config.update(aer + aer::ROOT_STATUS, 0, severity | if is_first { first } else { more });
+        });
     }
 
     /// The port itself detected an error, in a TLP that it received or without one, and reports it to itself.

@@ -263,7 +263,8 @@ impl Switch {
                 let value = payload.and_then(|(_, payload)| payload.first_chunk::<4>().copied());
                 let value = u32::from_le_bytes(value.unwrap_or_default());
                 answer(self, cx, &[]);
-                let effects = self.ports[port].write(request.register, value, request.first_be);
+                let (effects, interrupt) = self.ports[port].write(request.register, value, request.first_be);
+                self.interrupt(cx, port, interrupt);
                 for effect in effects {
                     self.effect(cx, port, effect);
                 }

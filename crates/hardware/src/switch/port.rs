@@ -173,9 +173,21 @@ impl SwitchPort {
         (self.number, self.lines)
     }
 
-    /// Writes a register. Returns the effects.
-    pub(super) fn write(&mut self, register: u16, value: u32, enables: u8) -> Vec<ConfigEffect> {
-        self.config.write(register, value, enables)
+    /// Writes a register. Returns the effects, and the interrupt that this causes.
+    pub(super) fn write(
+        &mut self,
+        register: u16,
+        value: u32,
+        enables: u8,
+    ) -> (Vec<ConfigEffect>, Option<MsiState>) {
+        self.change(|config| config.write(register, value, enables))
+    }
+
+    /// Changes registers. Also returns the interrupt that this causes.
+    fn change<T>(&mut self, change: impl FnOnce(&mut ConfigSpace) -> T) -> (T, Option<MsiState>) {
+        let (changed, interrupts) = bridge::change(&mut self.config, change);
+        let may_send = interrupts && self.config.bus_master_enabled();
+        (changed, self.config.msi().filter(|msi| may_send && msi.enabled))
     }
 
     /// An effect that concerns this port only. Returns the interrupt that it causes.
@@ -266,9 +278,7 @@ impl SwitchPort {
 
     /// Updates the slot status. Returns the interrupt that this causes.
     fn slot_status(&mut self, clear: u16, set: u16) -> Option<MsiState> {
-        let interrupts = bridge::change_slot_status(&mut self.config, clear, set);
-        let may_send = interrupts && self.config.bus_master_enabled();
-        self.config.msi().filter(|msi| may_send && msi.enabled)
+        self.change(|config| bridge::change_slot_status(config, clear, set)).1
     }
 
     /// Resets the registers. The link below has gone down, and comes up again if something is attached and it `trains`.

@@ -17,9 +17,9 @@ use hardware::root::{HostId, RootPortParams};
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
-use wire::pcie::config::aer::{self, uncorrectable};
-use wire::pcie::config::pcie_cap;
-use wire::pcie::tlp::{CompletionHeader, MemoryRequest};
+use wire::pcie::config::aer::{self, root_command, root_status, uncorrectable};
+use wire::pcie::config::{ConfigSpace, caps, msi, pcie_cap};
+use wire::pcie::tlp::{CompletionHeader, MemoryRequest, Message, MessageCode};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
 const LINK: LinkId = LinkId(0);
@@ -254,6 +254,45 @@ fn a_poisoned_interrupt_message_interrupts_nobody() {
         (host.interrupts.counters().delivered, host.counters().poisoned_writes)
     });
     assert_eq!(counted, (0, 1));
+}
+
+/// A root port interrupts for the first of the errors that wait for software, or when software enables their interrupt
+/// (base spec 6.2.4.1.2).
+#[test]
+fn errors_interrupt_once_until_all_are_cleared() {
+    const ROOT: Bdf = Bdf::new(0, 1, 0);
+    let bench = bench(Setup::default());
+    let registers = |read: &dyn Fn(&ConfigSpace) -> u16| {
+        bench.simulation.with(|fabric, _| read(fabric.host(bench.host).port(0).config()))
+    };
+    let msi = registers(&|config| caps::find(&|at| config.dword(at), caps::id::MSI).unwrap());
+    let aer = registers(&|config| config.aer_offset().unwrap());
+    bench.config_write(ROOT, msi + msi::ADDRESS, 0xfee0_0000);
+    bench.config_write(ROOT, msi + msi::DATA, 0x41);
+    bench.config_write(ROOT, msi, u32::from(msi::ENABLE) << 16);
+    let enable = |errors: u32| bench.config_write(ROOT, aer + aer::ROOT_COMMAND, errors);
+    let clear = |errors: u32| bench.config_write(ROOT, aer + aer::ROOT_STATUS, errors);
+    let interrupts = |errors: &[MessageCode]| {
+        for &code in errors {
+            let tlp = Tlp::new(TlpKind::Message(Message::error(ID, code)));
+            bench.send(Side::Downstream, &tlp, &[]);
+            bench.simulation.run();
+        }
+        bench.simulation.run();
+        bench.simulation.with(|fabric, _| fabric.host(bench.host).interrupts.counters().delivered)
+    };
+    let (corrected, fatal) = (MessageCode::ERR_COR, MessageCode::ERR_FATAL);
+    assert_eq!(interrupts(&[corrected]), 0, "none is enabled");
+    enable(root_command::CORRECTABLE);
+    assert_eq!(interrupts(&[]), 1, "one waits");
+    assert_eq!(interrupts(&[corrected, fatal, corrected]), 1);
+    enable(root_command::ALL);
+    clear(root_status::CORRECTABLE | root_status::MORE_CORRECTABLE);
+    assert_eq!(interrupts(&[corrected]), 1, "the fatal one still waits");
+    clear(root_status::ALL);
+    assert_eq!(interrupts(&[fatal]), 2);
+    clear(root_status::ALL);
+    assert_eq!(interrupts(&[MessageCode::ERR_NONFATAL, fatal]), 3);
 }
 
 #[test]

@@ -3,24 +3,13 @@
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use wire::pcie::config::aer;
+use wire::pcie::config::aer::{self, root_command, root_status};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use super::base::PciBase;
 use super::function::{ErrorCounters, ErrorTally, Function};
 use super::recovery::Recovery;
 use super::topology::Topology;
-
-/// Root error command: interrupt on correctable, non-fatal and fatal errors.
-const REPORT_ALL: u32 = 0b111;
-/// Root error status: a correctable error, an uncorrectable one, and further ones whose source was not recorded
-/// because the first was still pending (base spec 7.8.4.10).
-const CORRECTABLE: u32 = 1 << 0;
-const MORE_CORRECTABLE: u32 = 1 << 1;
-const UNCORRECTABLE: u32 = 1 << 2;
-const MORE_UNCORRECTABLE: u32 = 1 << 3;
-/// Root error status: all bits that are cleared by writing ones.
-const ALL: u32 = 0x7f;
 
 /// Handles reported errors.
 pub(super) struct Errors {
@@ -34,27 +23,36 @@ impl Errors {
     /// Enables error interrupts of a root port.
     pub async fn start(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.aer() else { return };
-        port.backend.config_write(cpu, at + aer::ROOT_STATUS, ALL, 0xf).await;
-        port.backend.config_write(cpu, at + aer::ROOT_COMMAND, REPORT_ALL, 0xf).await;
+        port.backend.config_write(cpu, at + aer::ROOT_STATUS, root_status::ALL, 0xf).await;
+        port.backend.config_write(cpu, at + aer::ROOT_COMMAND, root_command::ALL, 0xf).await;
     }
 
-    /// Handles a port's interrupt, if it is about an error.
+    /// Handles a port's interrupt, if it is about errors. The port interrupts again only after none was pending, so
+    /// this looks again for those that came meanwhile.
     pub async fn event(&self, cpu: &Cpu, port: &Rc<Function>) {
         let Some(at) = port.aer() else { return };
-        let status = port.backend.config_read(cpu, at + aer::ROOT_STATUS).await;
-        if status & (CORRECTABLE | UNCORRECTABLE) == 0 {
-            return;
+        loop {
+            let status = port.backend.config_read(cpu, at + aer::ROOT_STATUS).await;
+            let is_gone = status == u32::MAX;
+            if is_gone || status & (root_status::CORRECTABLE | root_status::UNCORRECTABLE) == 0 {
+                return;
+            }
+            let source = port.backend.config_read(cpu, at + aer::ROOT_SOURCE).await;
+            port.backend.config_write(cpu, at + aer::ROOT_STATUS, status & root_status::ALL, 0xf).await;
+            self.reported(cpu, port, status, source).await;
         }
-        let source = port.backend.config_read(cpu, at + aer::ROOT_SOURCE).await;
-        port.backend.config_write(cpu, at + aer::ROOT_STATUS, status & ALL, 0xf).await;
-        if status & CORRECTABLE != 0 {
-            let more = status & MORE_CORRECTABLE != 0;
+    }
+
+    /// Handles the errors that a port's status tells.
+    async fn reported(&self, cpu: &Cpu, port: &Rc<Function>, status: u32, source: u32) {
+        if status & root_status::CORRECTABLE != 0 {
+            let more = status & root_status::MORE_CORRECTABLE != 0;
             for source in self.sources(port, Bdf::from_bits(source as u16), more) {
                 self.corrected(cpu, source, more).await;
             }
         }
-        if status & UNCORRECTABLE != 0 {
-            let more = status & MORE_UNCORRECTABLE != 0;
+        if status & root_status::UNCORRECTABLE != 0 {
+            let more = status & root_status::MORE_UNCORRECTABLE != 0;
             let mut reports = Vec::new();
             for source in self.sources(port, Bdf::from_bits((source >> 16) as u16), more) {
                 reports.extend(self.uncorrected(cpu, source, more).await);

@@ -23,7 +23,8 @@ use crate::cpu::Cores;
 use crate::dma::{FunctionDma, MessageSource};
 
 /// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
-pub(super) const SLOT_INTERRUPTS: u16 = 1 << 3 | 1 << 5 | 1 << 12;
+pub(super) const SLOT_INTERRUPTS: u16 =
+    slot::STATUS_PRESENCE_CHANGED | slot::CONTROL_INTERRUPTS | slot::CONTROL_LINK_CHANGED;
 /// Slot status: event bits, cleared by writing ones (7.5.3.11).
 pub(super) const SLOT_EVENTS: u16 = 0x011f;
 

@@ -76,8 +76,16 @@ impl Ports {
     /// Handles an event of a slot.
     async fn slot_event(&self, cpu: &Cpu, bridge: &Rc<Function>) {
         let Some(pcie) = bridge.slot() else { return };
-        let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
-        bridge.backend.write_u16(cpu, pcie + slot::STATUS, status & SLOT_EVENTS).await;
+        let mut status = 0;
+        // The slot interrupts again only after no event was pending (base spec 6.7.3.4).
+        loop {
+            let seen = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
+            if seen == u16::MAX || seen & SLOT_EVENTS == 0 {
+                break;
+            }
+            bridge.backend.write_u16(cpu, pcie + slot::STATUS, seen & SLOT_EVENTS).await;
+            status |= seen;
+        }
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
             return;
         }

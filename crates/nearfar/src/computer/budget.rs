@@ -12,7 +12,7 @@ use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, TrafficKind};
 
-use super::finished::FinishedProgram;
+use super::finished::{FinishedProgram, Subject};
 use super::packets::{DirectionTraffic, NicCounts};
 use crate::counters::since;
 
@@ -174,7 +174,7 @@ pub(super) fn report(
         carried.directions[0].tlps[1]
     ));
     let run = format!("link to {}", nic.name);
-    Some(FinishedProgram::new(None, host.name.clone(), run, took, Ok(report)))
+    Some(FinishedProgram::new(Subject::Link, host.name.clone(), run, took, Ok(report)))
 }
 
 /// Explains what the model subtracts from the link rate, and what it does not know.

@@ -202,21 +202,6 @@ impl Lending {
 pub(crate) struct Cluster<'a>(pub(super) &'a Computers);
 
 impl Cluster<'_> {
-    /// Starts the services of hosts with NTB adapters, and the borrowings that exist before the programs start.
-    pub(super) fn start(self) -> Result<(), ComputerError> {
-        for host in &self.0.hosts {
-            if let Some(lending) = &host.lending {
-                let started = self.0.simulation.block_on(lending.start(&host.kernel))?;
-                started.map_err(|problem| ComputerError::Lending {
-                    host: host.name.clone(),
-                    what: "the service".to_owned(),
-                    problem,
-                })?;
-            }
-        }
-        self.start_borrowings(|borrow| borrow.vm.is_none())
-    }
-
     /// Starts the initial borrowings selected by `is_asked`.
     pub(super) fn start_borrowings(self, is_asked: impl Fn(&Borrow) -> bool) -> Result<(), ComputerError> {
         let all = self.0.borrows.iter().enumerate();
@@ -234,7 +219,7 @@ impl Cluster<'_> {
     /// The borrower's service, and the function's address at the lender.
     fn parties(self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
         let Borrow { by, node, function, .. } = self.0.borrows[number];
-        let service = self.0.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
+        let service = self.0.hosts[by].software.lending.as_ref().and_then(|own| own.service.borrow().clone());
         let all = self.0.simulation.with(|fabric, _| function.functions(fabric));
         Ok((service.ok_or(Error::NoDevice)?, node, *all.first().ok_or(Error::NoDevice)?))
     }
@@ -250,6 +235,7 @@ impl Cluster<'_> {
         let Borrow { lender, function, .. } = self.0.borrows[number];
         let host = &self.0.hosts[lender];
         let used = host
+            .software
             .lending
             .as_ref()
             .map(|own| own.used.borrow_mut().extract_if(.., |own| *own == function).count());
@@ -294,7 +280,7 @@ impl Cluster<'_> {
 
     /// The lender ends a borrowing.
     pub(super) fn take_back(self, number: usize) -> Async<'static, Result<(), Error>> {
-        let lending = self.0.hosts[self.0.borrows[number].lender].lending.as_ref();
+        let lending = self.0.hosts[self.0.borrows[number].lender].software.lending.as_ref();
         let lender = lending.and_then(|own| own.service.borrow().clone()).ok_or(Error::NoDevice);
         let parties = self.parties(number);
         Box::pin(async move {

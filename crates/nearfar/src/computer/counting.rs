@@ -1,6 +1,7 @@
 //! Counters of computers while programs run on them, and where the programs' interrupts went.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use hardware::Fabric;
@@ -42,10 +43,15 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Where the interrupts of NICs arrived, and those of other devices that arrived far from them: in sentences.
+    /// Where the interrupts of NICs arrived, and those of other devices that arrived far from them: in sentences. Those
+    /// at hosts that the program does not name are others'.
     pub fn placement(&self, setup: &ComputerSetup) -> Vec<String> {
         let mut notes = Vec::new();
-        for host in &setup.hosts {
+        let program = setup.programs.get(self.program);
+        let is_concerned = |&(n, host): &(usize, &HostSetup)| {
+            program.is_none_or(|program| program.host == n || names(&program.run.value, host))
+        };
+        for (_, host) in setup.hosts.iter().enumerate().filter(is_concerned) {
             let arrivals: Vec<&Arrival> = self.arrivals.iter().filter(|a| a.host == host.name).collect();
             let most = arrivals.iter().map(|arrival| arrival.count).max().unwrap_or(0);
             // Not those of which a few came by the way.
@@ -72,13 +78,23 @@ impl Counted {
                 ));
             }
         }
-        if let Some(program) = setup.programs.get(self.program)
+        if let Some(program) = program
             && let Some(note) = program_placement(setup, program, &self.arrivals)
         {
             notes.push(note);
         }
         notes
     }
+}
+
+/// Whether a command line has an address of a host or of its guests.
+fn names(run: &str, host: &HostSetup) -> bool {
+    let guests = host.vms.iter().flat_map(|vm| &vm.interfaces);
+    let is_own = |address: Ipv4Addr| {
+        host.interfaces.iter().chain(guests.clone()).any(|interface| interface.address == address)
+    };
+    let words = run.split(|c: char| !c.is_ascii_digit() && c != '.');
+    words.filter_map(|word| word.parse().ok()).any(is_own)
 }
 
 /// That a program runs on another socket than the devices' interrupts arrive at.

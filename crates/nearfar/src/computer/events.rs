@@ -14,13 +14,13 @@ use machine::{
     Trigger,
 };
 use platform::Error;
-use platform::cpu::{Async, CpuId};
+use platform::cpu::CpuId;
 use units::{Duration, Time};
 use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
-use super::finished::{Ended, FinishedProgram};
+use super::finished::{Ended, FinishedProgram, Subject};
 use super::processes::{Processes, has_ended};
 use super::{ComputerError, Computers, settings};
 
@@ -30,17 +30,32 @@ const LOOK: Duration = Duration::from_us(1);
 /// Reported as the host of an event.
 const EVENT: &str = "event";
 
+/// What has to happen, by the scenario's numbers.
 enum Due {
-    /// An event, by number.
-    Event(usize),
+    Event {
+        event: usize,
+    },
     /// Power returns to a host, as part of an event.
-    Power(usize, usize),
+    PowerReturns {
+        event: usize,
+        host: usize,
+    },
     /// A host has booted again, as part of an event.
-    Booted(usize, usize, Result<(), ComputerError>),
+    Booted {
+        event: usize,
+        host: usize,
+        outcome: Result<(), ComputerError>,
+    },
     /// A program starts whose host was stopped before.
-    Start(usize),
-    /// A borrowing starts (`true`) or ends.
-    Borrow(usize, bool),
+    ProgramStarts {
+        program: usize,
+    },
+    LoanBegins {
+        loan: usize,
+    },
+    LoanEnds {
+        loan: usize,
+    },
 }
 
 /// An event that waits for a counter.
@@ -94,7 +109,7 @@ impl<'a> Events<'a> {
         };
         for (n, event) in setup.events.iter().enumerate() {
             match &event.trigger {
-                Trigger::At(at) => events.wait(computers, started + *at, Due::Event(n)),
+                Trigger::At(at) => events.wait(computers, started + *at, Due::Event { event: n }),
                 Trigger::Counter(condition) => {
                     let began = match &condition.counter {
                         EventCounter::Net(..) => 0.0,
@@ -106,12 +121,12 @@ impl<'a> Events<'a> {
                 }
             }
         }
-        for (n, borrow) in setup.cluster.borrows.iter().enumerate() {
+        for (loan, borrow) in setup.cluster.borrows.iter().enumerate() {
             if !borrow.from.is_zero() {
-                events.wait(computers, started + borrow.from, Due::Borrow(n, true));
+                events.wait(computers, started + borrow.from, Due::LoanBegins { loan });
             }
             if let Some(until) = borrow.until {
-                events.wait(computers, started + until, Due::Borrow(n, false));
+                events.wait(computers, started + until, Due::LoanEnds { loan });
             }
         }
         Ok(events)
@@ -171,7 +186,7 @@ impl<'a> Events<'a> {
             self.conditions.borrow_mut().retain(|waiting| {
                 let holds = self.value(computers, fabric, waiting) > waiting.condition.more_than;
                 if holds {
-                    due.push(Due::Event(waiting.event));
+                    due.push(Due::Event { event: waiting.event });
                 }
                 !holds
             });
@@ -210,56 +225,79 @@ impl<'a> Events<'a> {
     pub fn happen(&mut self, computers: &mut Computers) -> Result<(), ComputerError> {
         for due in self.due.take() {
             match due {
-                Due::Event(n) => {
-                    self.began[n] = Some(computers.simulation().now());
-                    self.begin(n, computers);
+                Due::Event { event } => {
+                    self.began[event] = Some(computers.simulation().now());
+                    self.begin(event, computers);
                 }
-                Due::Borrow(n, begins) => self.lend(n, begins, computers),
-                Due::Start(program) => {
+                Due::LoanBegins { loan } => {
+                    let borrowed = computers.cluster().borrow(loan);
+                    self.tell_loan(
+                        loan,
+                        false,
+                        computers,
+                        async move { borrowed.await.map_err(Failure::from) },
+                    );
+                }
+                Due::LoanEnds { loan } => {
+                    let returned = computers.cluster().give_back(loan);
+                    let returned = async move {
+                        returned.await.map_err(|error| match error {
+                            Error::Invalid => Failure("it is no longer borrowed".to_owned()),
+                            error => error.into(),
+                        })
+                    };
+                    self.tell_loan(loan, true, computers, returned);
+                }
+                Due::ProgramStarts { program } => {
                     let host = self.setup.programs[program].host;
                     if self.reboots[host].is_none() && computers.hosts()[host].kernel.is_halted() {
                         let now = computers.simulation().now();
                         self.processes.stop(|n, _| n == program, now, "host was off");
                     }
                 }
-                Due::Power(n, host) if self.reboots[host] == Some(n) => {
+                Due::PowerReturns { event, host } if self.reboots[host] == Some(event) => {
                     computers.connections.get_mut().off.remove(&host);
                     let booted = computers.boot_again(self.setup, host)?;
                     computers.settle();
                     let due = Rc::clone(&self.due);
                     computers.simulation().spawn(async move {
-                        let booted = booted.await;
-                        due.borrow_mut().push(Due::Booted(n, host, booted));
+                        let outcome = booted.await;
+                        due.borrow_mut().push(Due::Booted { event, host, outcome });
                     });
                 }
-                Due::Booted(n, host, booted) if self.reboots[host] == Some(n) => {
+                Due::Booted { event, host, outcome } if self.reboots[host] == Some(event) => {
                     self.reboots[host] = None;
-                    match &booted {
+                    match &outcome {
                         Ok(()) => self.processes.start_again(host, computers),
                         Err(_) => {
                             let (own, now) = (self.of_host(host), computers.simulation().now());
                             self.processes.stop(own, now, "host did not boot again");
                         }
                     }
-                    self.tell(n, computers, async move {
-                        booted.map_err(|problem| Failure(format!("it does not boot again: {problem}")))
+                    self.tell(event, computers, async move {
+                        outcome.map_err(|problem| Failure(format!("it does not boot again: {problem}")))
                     });
                 }
                 // The host has been stopped in between.
-                Due::Power(..) | Due::Booted(..) => {}
+                Due::PowerReturns { .. } | Due::Booted { .. } => {}
             }
         }
         Ok(())
     }
 
-    /// Whether a host is rebooting.
-    pub fn are_rebooting(&self) -> bool {
-        self.reboots.iter().any(Option::is_some)
+    /// Whether an event has begun and is not done.
+    pub fn are_under_way(&self) -> bool {
+        self.under_way().next().is_some()
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = usize> {
+        (0..self.began.len()).filter(|&n| self.began[n].is_some() && !self.ended.has(Subject::Event(n)))
     }
 
     /// The host whose software carries out an action; `None` for actions on hardware, which need none.
     fn actor(&self, action: &Action) -> Option<usize> {
         match *action {
+            Action::Revoke(borrow) => Some(self.setup.cluster.borrows[borrow].lender),
             Action::MoveTask { program, .. } | Action::Set(Setting::Memory(program, _)) => {
                 Some(self.setup.programs[program].host)
             }
@@ -276,7 +314,6 @@ impl<'a> Events<'a> {
             | Action::Assign { .. }
             | Action::ErrorRate { .. }
             | Action::Device { .. }
-            | Action::Revoke(_)
             | Action::Crash(_)
             | Action::PowerOff(_)
             | Action::Reboot(..) => None,
@@ -351,36 +388,10 @@ impl<'a> Events<'a> {
             Action::Reboot(host, takes) => {
                 self.power_off(computers, *host, "rebooted");
                 self.reboots[*host] = Some(n);
-                self.wait(computers, computers.simulation().now() + *takes, Due::Power(n, *host));
+                let returns = Due::PowerReturns { event: n, host: *host };
+                self.wait(computers, computers.simulation().now() + *takes, returns);
             }
         }
-    }
-
-    /// Starts or ends a borrowing and reports the result.
-    fn lend(&self, n: usize, begins: bool, computers: &Computers) {
-        let borrow = &self.setup.cluster.borrows[n];
-        let number = self.setup.programs.len() + self.setup.sources.len() + self.setup.events.len() + n;
-        let run = match begins {
-            true => format!("borrow {}", borrow.name.value),
-            false => format!("return {}", borrow.name.value),
-        };
-        let host = self.setup.hosts[borrow.by].name.clone();
-        let outcome: Async<'static, Result<(), Error>> = match begins {
-            true => computers.cluster().borrow(n),
-            false => computers.cluster().give_back(n),
-        };
-        let (clock, ended, began) =
-            (computers.simulation().handle(), Rc::clone(&self.ended), computers.simulation().now());
-        let at = began.since(self.started);
-        computers.simulation().spawn(async move {
-            let outcome = outcome.await.map(|()| {
-                let mut report = Report::default();
-                report.add("happened", "us", at.as_ns_f64() / 1e3);
-                report
-            });
-            let (outcome, took) = (outcome.map_err(Failure::from), clock.now().since(began));
-            ended.done.borrow_mut().push((number, FinishedProgram::new(None, host, run, took, outcome)));
-        });
     }
 
     fn power_off(&mut self, computers: &mut Computers, host: usize, why: &str) {
@@ -393,18 +404,20 @@ impl<'a> Events<'a> {
     fn stop(&mut self, computers: &Computers, host: usize, why: &str) {
         let (stopped, now) = (&computers.hosts()[host], computers.simulation().now());
         let why = format!("host {why}");
-        if let Some(reboot) = self.reboots[host].take() {
-            let took = now.since(self.began[reboot].expect("it has begun"));
-            let (host, run) = (EVENT.to_owned(), self.setup.events[reboot].text.clone());
-            let told = FinishedProgram::stopped(host, run, took, &why, now.since(self.started));
-            self.ended.done.borrow_mut().push((self.number(reboot), told));
+        let reboot = self.reboots[host].take();
+        let is_its = |&n: &usize| reboot == Some(n) || self.actor(&self.setup.events[n].action) == Some(host);
+        for n in self.under_way().filter(is_its).collect::<Vec<_>>() {
+            let took = now.since(self.began[n].expect("it has begun"));
+            let (host, run) = (EVENT.to_owned(), self.setup.events[n].text.clone());
+            let why = (&*why, now.since(self.started));
+            self.ended.tell(FinishedProgram::stopped(Subject::Event(n), host, run, took, why));
         }
         if !stopped.kernel.is_halted() {
             stopped.halt();
         }
         self.processes.stop(self.of_host(host), now, &why);
         for program in self.processes.to_come(host, now) {
-            self.wait(computers, self.processes.start_of(program), Due::Start(program));
+            self.wait(computers, self.processes.start_of(program), Due::ProgramStarts { program });
         }
     }
 
@@ -476,33 +489,54 @@ impl<'a> Events<'a> {
         computers: &Computers,
         outcome: impl Future<Output = Result<(), Failure>> + 'static,
     ) {
+        let what = (Subject::Event(n), EVENT.to_owned(), self.setup.events[n].text.clone());
+        self.tell_later(computers, what, self.began[n].expect("it has begun"), outcome);
+    }
+
+    /// Reports the start of a borrowing, or its end, once `outcome` is known.
+    fn tell_loan(
+        &self,
+        number: usize,
+        ends: bool,
+        computers: &Computers,
+        outcome: impl Future<Output = Result<(), Failure>> + 'static,
+    ) {
+        let borrow = &self.setup.cluster.borrows[number];
+        let host = self.setup.hosts[borrow.by].name.clone();
+        let run = format!("{} {}", if ends { "return" } else { "borrow" }, borrow.name.value);
+        let what = (Subject::Loan { number, ends }, host, run);
+        self.tell_later(computers, what, computers.simulation().now(), outcome);
+    }
+
+    /// Reports something that began at a time, once `outcome` is known.
+    fn tell_later(
+        &self,
+        computers: &Computers,
+        (subject, host, run): (Subject, String, String),
+        began: Time,
+        outcome: impl Future<Output = Result<(), Failure>> + 'static,
+    ) {
         let (clock, ended) = (computers.simulation().handle(), Rc::clone(&self.ended));
-        let (number, run, started) = (self.number(n), self.setup.events[n].text.clone(), self.started);
-        let at = self.began[n].expect("it has begun");
+        let happened = began.since(self.started);
         computers.simulation().spawn(async move {
             let outcome = outcome.await.map(|()| {
                 let mut report = Report::default();
-                report.add("happened", "us", at.since(started).as_ns_f64() / 1e3);
+                report.add("happened", "us", happened.as_ns_f64() / 1e3);
                 report
             });
-            let took = clock.now().since(at);
-            ended
-                .done
-                .borrow_mut()
-                .push((number, FinishedProgram::new(None, EVENT.to_owned(), run, took, outcome)));
+            // Another event may have stopped its host.
+            if !ended.has(subject) {
+                let took = clock.now().since(began);
+                ended.tell(FinishedProgram::new(subject, host, run, took, outcome));
+            }
         });
-    }
-
-    /// Number of an event among everything that is reported.
-    fn number(&self, n: usize) -> usize {
-        self.setup.programs.len() + self.setup.sources.len() + n
     }
 
     /// Reports events that did not happen.
     pub fn tell_missing(&self) {
-        let mut done = self.ended.done.borrow_mut();
         for (n, event) in self.setup.events.iter().enumerate() {
-            if done.iter().any(|(number, _)| *number == self.number(n)) {
+            let subject = Subject::Event(n);
+            if self.ended.has(subject) {
                 continue;
             }
             let why = match &event.trigger {
@@ -512,7 +546,7 @@ impl<'a> Events<'a> {
             };
             let (host, run) = (EVENT.to_owned(), event.text.clone());
             let outcome = Err(Failure(why.to_owned()));
-            done.push((self.number(n), FinishedProgram::new(None, host, run, Duration::ZERO, outcome)));
+            self.ended.tell(FinishedProgram::new(subject, host, run, Duration::ZERO, outcome));
         }
     }
 }

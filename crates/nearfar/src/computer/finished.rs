@@ -9,12 +9,31 @@ use workloads::{Failure, Report};
 
 use super::{Account, Counted};
 use crate::links::LinkState;
+use crate::trace::human;
 
-/// A program that has ended.
+/// What a report is about, by its number in the scenario. Reports are in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Subject {
+    /// A program, or a traffic source: these follow the programs.
+    Program(usize),
+    /// An event.
+    Event(usize),
+    /// The start of a borrowing, or its end.
+    Loan {
+        /// Its number.
+        number: usize,
+        /// Whether it is the end.
+        ends: bool,
+    },
+    /// The traffic on a NIC's link.
+    Link,
+}
+
+/// A program that has ended, or something else that is reported like one.
 #[derive(Debug)]
 pub struct FinishedProgram {
-    /// Its number in the scenario; traffic sources follow after the programs. `None` for a link report.
-    pub number: Option<usize>,
+    /// What it is.
+    pub subject: Subject,
     /// Name of the host that it ran on.
     pub host: String,
     /// Its command line.
@@ -29,19 +48,33 @@ pub struct FinishedProgram {
 
 impl FinishedProgram {
     pub(super) fn new(
-        number: Option<usize>,
+        subject: Subject,
         host: String,
         run: String,
         took: Duration,
         outcome: Result<Report, Failure>,
     ) -> Self {
-        Self { number, host, run, took, outcome, was_stopped: false }
+        Self { subject, host, run, took, outcome, was_stopped: false }
     }
 
     /// One that an event stopped at a time after the programs' start.
-    pub(super) fn stopped(host: String, run: String, took: Duration, why: &str, at: Duration) -> Self {
+    pub(super) fn stopped(
+        subject: Subject,
+        host: String,
+        run: String,
+        took: Duration,
+        (why, at): (&str, Duration),
+    ) -> Self {
         let outcome = Err(Failure(format!("its {why} at {at}")));
-        Self { was_stopped: true, ..Self::new(None, host, run, took, outcome) }
+        Self { was_stopped: true, ..Self::new(subject, host, run, took, outcome) }
+    }
+
+    /// Its number, if it is a program or a traffic source.
+    pub fn number(&self) -> Option<usize> {
+        match self.subject {
+            Subject::Program(number) => Some(number),
+            Subject::Event(_) | Subject::Loan { .. } | Subject::Link => None,
+        }
     }
 
     /// Its failure, unless intended by the scenario.
@@ -50,10 +83,22 @@ impl FinishedProgram {
     }
 }
 
-/// Ended programs, by their number in the scenario.
+/// What has been reported so far, in order of time.
 #[derive(Default)]
 pub(super) struct Ended {
-    pub(super) done: RefCell<Vec<(usize, FinishedProgram)>>,
+    pub(super) done: RefCell<Vec<FinishedProgram>>,
+}
+
+impl Ended {
+    /// Reports something.
+    pub fn tell(&self, report: FinishedProgram) {
+        self.done.borrow_mut().push(report);
+    }
+
+    /// Whether something has been reported.
+    pub fn has(&self, subject: Subject) -> bool {
+        self.done.borrow().iter().any(|done| done.subject == subject)
+    }
 }
 
 /// A line of a kernel's log that tells what is lacking, or what failed.
@@ -70,7 +115,9 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at_ps {
-            Some(at) => write!(f, "kernel of {}, at {}: {}", self.host, Duration::from_ps(at), self.line),
+            Some(at) => {
+                write!(f, "kernel of {}, at {}: {}", self.host, human(Duration::from_ps(at)), self.line)
+            }
             None => write!(f, "kernel of {}, at boot: {}", self.host, self.line),
         }
     }
@@ -94,6 +141,6 @@ pub struct Counts {
 impl Counts {
     /// The host of a program, by its number in the scenario.
     pub fn host_of(&self, program: usize) -> &str {
-        self.done.iter().find(|done| done.number == Some(program)).map_or("", |done| &done.host)
+        self.done.iter().find(|done| done.number() == Some(program)).map_or("", |done| &done.host)
     }
 }

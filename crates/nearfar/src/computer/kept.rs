@@ -9,7 +9,7 @@ use units::Duration;
 use wire::pcie::{Generation, Width};
 use workloads::{Reading, Report, TrafficKind};
 
-use super::{Account, Arrival, Counted, Counts, FinishedProgram, Warning};
+use super::{Account, Arrival, Counted, Counts, FinishedProgram, Subject, Warning};
 use crate::cache;
 use crate::counters::Window;
 use crate::links::LinkState;
@@ -55,7 +55,7 @@ struct Kept {
 
 #[derive(Serialize, Deserialize)]
 struct KeptDone {
-    number: Option<usize>,
+    subject: Subject,
     host: String,
     run: String,
     took_ps: u64,
@@ -110,7 +110,7 @@ impl Kept {
         let done = |done: &FinishedProgram| {
             let report = done.outcome.as_ref().ok()?;
             Some(KeptDone {
-                number: done.number,
+                subject: done.subject,
                 host: done.host.clone(),
                 run: done.run.clone(),
                 took_ps: done.took.as_ps(),
@@ -164,7 +164,7 @@ impl Kept {
                 .map(|(direction, is_model)| TrafficKind { direction: interned(&direction), is_model }),
         };
         let done = |kept: KeptDone| FinishedProgram {
-            number: kept.number,
+            subject: kept.subject,
             host: kept.host,
             run: kept.run,
             took: Duration::from_ps(kept.took_ps),

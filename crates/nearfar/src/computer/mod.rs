@@ -64,7 +64,7 @@ use devices::nic::NicHandle;
 use drivers::nic::NicDriver;
 use drivers::nvme::NvmeDriver;
 use drivers::team::TeamParams;
-use engine::{Seed, Simulation};
+use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::CableId;
@@ -96,7 +96,7 @@ pub(crate) use accounting::part_name;
 use counting::Counting;
 pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
-pub use finished::{Counts, FinishedProgram, Warning};
+pub use finished::{Counts, FinishedProgram, Subject, Warning};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
@@ -194,6 +194,22 @@ pub struct Computer {
     slots: BTreeMap<(usize, u8), Vec<LinkId>>,
     /// The NICs among the devices.
     pub nics: Vec<(EndpointId, NicHandle)>,
+    software: Software,
+    /// Network devices made of others.
+    teams: Vec<TeamParams>,
+    /// Virtual functions to enable: device, port, number.
+    vfs: Vec<(EndpointId, PortIndex, u16)>,
+    /// Network devices that it should have.
+    interfaces: Vec<InterfaceSetup>,
+    routes: Vec<machine::RouteSetup>,
+}
+
+/// What comes with a kernel, and is replaced with it.
+struct Software {
+    /// Further network namespaces, by the device that each has.
+    namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
+    /// Rules for network devices.
+    rules: Rc<Rules>,
     /// The driver of the NICs, unless another one was loaded.
     nic_driver: Option<Rc<NicDriver>>,
     /// The driver of the NVMe drives.
@@ -202,39 +218,32 @@ pub struct Computer {
     lending: Option<Rc<cluster::Lending>>,
     /// Its virtual machines.
     vms: Option<vms::HostVms>,
-    /// Network devices made of others.
-    teams: Vec<TeamParams>,
-    /// Virtual functions to enable: device, port, number.
-    vfs: Vec<(EndpointId, PortIndex, u16)>,
-    /// Network devices that it should have.
-    interfaces: Vec<InterfaceSetup>,
-    /// Rules for network devices.
-    rules: Rc<Rules>,
-    routes: Vec<machine::RouteSetup>,
-    /// Further network namespaces, by the device that each has.
-    namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
 }
 
-/// A kernel that was not booted yet, its network namespaces, and its rules for network devices.
-type Fresh = (Rc<Kernel>, BTreeMap<String, Rc<dyn KernelFace>>, Rc<Rules>);
-
-/// Creates the kernel of the scenario's `number`th host.
-fn boot(
-    setup: &ComputerSetup,
-    number: usize,
-    simulation: &Simulation<Fabric>,
-    (id, drivers): (HostId, Vec<Rc<dyn PciDriver>>),
-    endpoint: impl Fn(usize, usize) -> EndpointId,
-) -> Result<Fresh, ComputerError> {
-    let kernel = Kernel::new(&simulation.handle(), id, kernel::params(&setup.hosts[number])?);
-    let programs = setup.programs.iter().filter(|program| program.host == number);
-    let names = programs.filter_map(|program| program.namespace.as_ref());
-    let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
-    drivers.into_iter().for_each(|driver| kernel.add_driver(driver));
-    let kernel = Rc::new(kernel);
-    let rules = Rules::new(simulation.handle(), &kernel, &setup.hosts[number], &namespaces, endpoint);
-    kernel.net().set_rules(Rc::clone(&rules) as _);
-    Ok((kernel, namespaces, rules))
+impl Software {
+    /// For the scenario's `number`th host, with a kernel that was not booted yet. `devices` are those of all hosts.
+    fn new(
+        setup: &ComputerSetup,
+        number: usize,
+        simulation: &Simulation<Fabric>,
+        drivers: Vec<Rc<dyn PciDriver>>,
+        (id, devices): (HostId, &[Vec<EndpointId>]),
+    ) -> Result<(Rc<Kernel>, Self), ComputerError> {
+        let (host, own) = (&setup.hosts[number], &devices[number]);
+        let (nic_driver, nvme_driver) = (driver_of(&drivers), driver_of(&drivers));
+        let (vms, drivers) = passing(host, simulation, own, drivers);
+        let (lending, drivers) = lending(setup, number, simulation, own, drivers);
+        let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
+        let programs = setup.programs.iter().filter(|program| program.host == number);
+        let names = programs.filter_map(|program| program.namespace.as_ref());
+        let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
+        drivers.into_iter().for_each(|driver| kernel.add_driver(driver));
+        let kernel = Rc::new(kernel);
+        let endpoint = |host: usize, device: usize| devices[host][device];
+        let rules = Rules::new(simulation.handle(), &kernel, host, &namespaces, endpoint);
+        kernel.net().set_rules(Rc::clone(&rules) as _);
+        Ok((kernel, Self { namespaces, rules, nic_driver, nvme_driver, lending, vms }))
+    }
 }
 
 /// The driver of a type among a host's drivers.
@@ -283,7 +292,7 @@ impl Computer {
 
     /// Its virtual machines, in the scenario's order.
     pub fn vms(&self) -> Vec<Rc<Vm>> {
-        self.vms.as_ref().map(|own| own.running.borrow().clone()).unwrap_or_default()
+        self.software.vms.as_ref().map(|own| own.running.borrow().clone()).unwrap_or_default()
     }
 
     /// Networks of its uplinks, in the scenario's order.
@@ -293,22 +302,22 @@ impl Computer {
 
     /// Networks with the names of their uplinks.
     pub fn uplinks(&self) -> Vec<(String, Rc<VmNetwork>)> {
-        self.vms.as_ref().map(|own| own.uplinks()).unwrap_or_default()
+        self.software.vms.as_ref().map(|own| own.uplinks()).unwrap_or_default()
     }
 
     /// The manager of its virtual machines.
     pub fn manager(&self) -> Option<Rc<Manager>> {
-        self.vms.as_ref().and_then(|own| own.manager())
+        self.software.vms.as_ref().and_then(|own| own.manager())
     }
 
     /// Virtual NICs of its virtual machines, in the scenario's order.
     pub fn vnics(&self) -> Vec<Rc<Vnic>> {
-        self.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
+        self.software.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
     }
 
     /// Virtual disks of its virtual machines, in the scenario's order.
     pub fn vdisks(&self) -> Vec<Rc<Vdisk>> {
-        self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
+        self.software.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
     }
 
     /// Its own kernel, or that of one of its virtual machines; `None` if the host has not started that.
@@ -327,12 +336,12 @@ impl Computer {
 
     /// The NTB adapter used for lending, once the kernel has found it.
     pub fn adapter(&self) -> Option<Rc<drivers::ntb::NtbAdapter>> {
-        self.lending.as_ref().and_then(|lending| lending.adapter())
+        self.software.lending.as_ref().and_then(|lending| lending.adapter())
     }
 
     /// Counters of its lending service, if it has one.
     pub fn lent(&self) -> Option<lending::Counters> {
-        self.lending.as_ref().and_then(|lending| lending.counters())
+        self.software.lending.as_ref().and_then(|lending| lending.counters())
     }
 
     /// The steps of its init after boot.
@@ -340,7 +349,7 @@ impl Computer {
         Init {
             host: self.name.clone(),
             kernel: Rc::clone(&self.kernel),
-            namespaces: self.namespaces.clone(),
+            namespaces: self.software.namespaces.clone(),
             routes: self.routes.clone(),
         }
     }
@@ -372,11 +381,10 @@ impl Init {
         self.kernel.root_port_of(FunctionAddress { bdf, ..FunctionAddress::default() }).is_some()
     }
 
-    /// Enables virtual functions; starts at once.
-    fn enable(&self, bdf: Bdf, count: u16) -> impl Future<Output = Result<(), ComputerError>> + use<> {
+    /// Enables virtual functions.
+    async fn enable(&self, bdf: Bdf, count: u16) -> Result<(), ComputerError> {
         let at = FunctionAddress { bdf, ..FunctionAddress::default() };
-        let (enabled, problem) = (self.kernel.set_virtual_functions(at, count), self.problem(&bdf));
-        async move { enabled.await.map_err(problem) }
+        self.kernel.set_virtual_functions(at, count).await.map_err(self.problem(&bdf))
     }
 
     /// Creates the teams that have a member.
@@ -403,6 +411,76 @@ impl Init {
                 let message = format!("no route to {network}/{prefix}: {problem}");
                 route.network.complaint(message, None).into()
             })
+        })
+    }
+}
+
+/// A host that boots, with what its init finds and starts.
+struct Boot {
+    init: Init,
+    hw: Handle<Fabric>,
+    /// Virtual functions to enable: device, port, number.
+    vfs: Vec<(EndpointId, PortIndex, u16)>,
+    teams: Vec<TeamParams>,
+    interfaces: Vec<InterfaceSetup>,
+    rules: Rc<Rules>,
+    lending: Option<Rc<cluster::Lending>>,
+    /// Whether devices may be missing behind links that are cut.
+    lacks_links: bool,
+}
+
+/// Boots hosts' kernels at once, and takes all hosts through their inits, step by step. The kernels boot even if the
+/// future is dropped.
+fn boot(hosts: Vec<Boot>) -> impl Future<Output = Result<(), ComputerError>> {
+    let kernels: Vec<_> = hosts.iter().map(|host| host.init.kernel.boot()).collect();
+    async move {
+        for kernel in kernels {
+            kernel.await;
+        }
+        for host in &hosts {
+            host.enable_functions().await?;
+        }
+        for host in &hosts {
+            host.start_network().await?;
+        }
+        for host in &hosts {
+            host.start_lending().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Boot {
+    async fn enable_functions(&self) -> Result<(), ComputerError> {
+        for &(device, link, count) in &self.vfs {
+            for function in self.hw.with(|fabric, _| functions(fabric, device, link)) {
+                if !self.lacks_links || self.init.finds(function) {
+                    self.init.enable(function, count).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn start_network(&self) -> Result<(), ComputerError> {
+        let teams = self.init.make(&self.teams)?;
+        for interface in &self.interfaces {
+            let is_there = self.init.kernel.net().device(&interface.name).is_some();
+            if is_there || !(self.lacks_links || is_awaited(&teams, interface)) {
+                self.init.start(interface).await?;
+            }
+        }
+        self.init.add_routes()?;
+        self.rules.run(teams);
+        Ok(())
+    }
+
+    async fn start_lending(&self) -> Result<(), ComputerError> {
+        let Some(lending) = &self.lending else { return Ok(()) };
+        lending.start(&self.init.kernel).await.map_err(|problem| ComputerError::Lending {
+            host: self.init.host.clone(),
+            what: "the service".to_owned(),
+            problem,
         })
     }
 }
@@ -460,7 +538,7 @@ impl Computers {
             places.push(device::HostSlots::new(id, host));
         }
         places.iter_mut().for_each(|place| place.plug_switches(&mut fabric));
-        let mut hosts = Vec::new();
+        let (mut plugged_in, mut devices) = (Vec::new(), Vec::new());
         for (own, host) in setup.hosts.iter().enumerate() {
             let id = places[own].host;
             let plugged = |(n, device): (usize, &machine::DeviceSetup)| {
@@ -468,23 +546,23 @@ impl Computers {
                 let node = machine::node(&setup.hosts, own, n);
                 device::plug(&mut fabric, &places, own, (n, device, node), seed)
             };
-            let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
-            let (devices, nics): (Vec<EndpointId>, Vec<_>) = devices.into_iter().unzip();
-            let nics = devices.iter().zip(nics).filter_map(|(&device, nic)| Some((device, nic?))).collect();
-            let switches = places[own].switches.iter().flatten().copied().collect();
-            let slots = device::other_slots(&mut fabric, &places, host, &devices);
-            hosts.push((host, id, (devices, slots), nics, switches));
+            let all = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
+            let (own_devices, nics): (Vec<EndpointId>, Vec<_>) = all.into_iter().unzip();
+            let nics: Vec<_> =
+                own_devices.iter().zip(nics).filter_map(|(&device, nic)| Some((device, nic?))).collect();
+            let switches: Vec<_> = places[own].switches.iter().flatten().copied().collect();
+            let slots = device::other_slots(&mut fabric, &places, host, &own_devices);
+            plugged_in.push((id, slots, nics, switches));
+            devices.push(own_devices);
         }
-        let devices: Vec<Vec<EndpointId>> =
-            hosts.iter().map(|(_, _, (devices, _), ..)| devices.clone()).collect();
-        let vfs = (0..hosts.len()).map(|host| {
+        let vfs = (0..plugged_in.len()).map(|host| {
             let found = machine::links_found(&setup.hosts, host).into_iter().map(|at| {
                 let vfs = setup.hosts[at.host].devices[at.device].vfs;
                 (devices[at.host][at.device], PortIndex(at.link as u8), vfs)
             });
             found.filter(|&(.., vfs)| vfs > 0).collect()
         });
-        let mut vfs: Vec<Vec<_>> = vfs.collect();
+        let vfs: Vec<Vec<_>> = vfs.collect();
         let seed = Seed::new(setup.seed).part("network");
         let sources: Vec<_> = (0..)
             .zip(&setup.sources)
@@ -501,42 +579,26 @@ impl Computers {
         let ntb_cables = cluster::connect(&mut fabric, setup, &devices);
         let borrows = cluster::borrows(setup, &devices);
         let simulation = Simulation::new(fabric);
-        let all = &devices;
-        let boot = |(number, (host, id, (devices, slots), nics, switches)): (
-            usize,
-            (&machine::HostSetup, _, _, _, _),
-        )| {
-            let endpoint = |host: usize, device: usize| all[host][device];
-            let drivers = drivers(host);
-            let (nic_driver, nvme_driver) = (driver_of(&drivers), driver_of(&drivers));
-            let (vms, drivers) = passing(host, &simulation, &all[number], drivers);
-            let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers);
-            let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
-            let (kernel, namespaces, rules) = fresh;
-            let (name, interfaces, routes) =
-                (host.name.clone(), host.interfaces.clone(), host.routes.clone());
-            let vfs = std::mem::take(&mut vfs[number]);
-            Ok(Computer {
-                name,
-                host: id,
+        let mut hosts = Vec::new();
+        for (number, ((host, slots, nics, switches), vfs)) in plugged_in.into_iter().zip(vfs).enumerate() {
+            let own = &setup.hosts[number];
+            let (kernel, software) =
+                Software::new(setup, number, &simulation, drivers(own), (host, &devices))?;
+            hosts.push(Computer {
+                name: own.name.clone(),
+                host,
                 kernel,
+                software,
                 switches,
-                devices,
+                devices: devices[number].clone(),
                 slots,
                 nics,
-                nic_driver,
-                nvme_driver,
-                lending,
-                vms,
-                teams: device::teams(host)?,
+                teams: device::teams(own)?,
                 vfs,
-                interfaces,
-                rules,
-                routes,
-                namespaces,
-            })
-        };
-        let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
+                interfaces: own.interfaces.clone(),
+                routes: own.routes.clone(),
+            });
+        }
         let connections = RefCell::new(Connections::new(setup));
         Ok(Self {
             simulation,
@@ -564,49 +626,12 @@ impl Computers {
     ) -> Result<impl Future<Output = Result<(), ComputerError>> + use<>, ComputerError> {
         let id = self.hosts[number].host;
         self.simulation.with(|fabric, _| fabric.host_mut(id).reset());
+        let devices: Vec<_> = self.hosts.iter().map(|host| host.devices.clone()).collect();
         let drivers = device::drivers(&setup.hosts[number]);
-        let (nic_driver, nvme_driver) = (driver_of(&drivers), driver_of(&drivers));
-        let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
-        let own = &self.hosts[number].devices;
         // Its virtual machines are not restarted, and keep their functions.
-        let (vms, drivers) = passing(&setup.hosts[number], &self.simulation, own, drivers);
-        let (lending, drivers) = lending(setup, number, &self.simulation, own, drivers);
-        let fresh = boot(setup, number, &self.simulation, (id, drivers), endpoint)?;
-        let host = &mut self.hosts[number];
-        host.lending.clone_from(&lending);
-        host.vms = vms;
-        (host.nic_driver, host.nvme_driver) = (nic_driver, nvme_driver);
-        (host.kernel, host.namespaces, host.rules) = fresh;
-        let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
-        let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());
-        let (absent, interfaces) = (self.absent(), self.present(&self.hosts[number]));
-        let lacks_links = self.connections.borrow().has_cut_slots();
-        Ok(async move {
-            booted.await;
-            for (device, link, count) in vfs.into_iter().filter(|(device, ..)| !absent.contains(device)) {
-                for function in hw.with(|fabric, _| functions(fabric, device, link)) {
-                    if !lacks_links || init.finds(function) {
-                        init.enable(function, count).await?;
-                    }
-                }
-            }
-            let teams = init.make(&teams)?;
-            for interface in interfaces {
-                let is_there = init.kernel.net().device(&interface.name).is_some();
-                if is_there || !(lacks_links || is_awaited(&teams, &interface)) {
-                    init.start(&interface).await?;
-                }
-            }
-            init.add_routes()?;
-            rules.run(teams);
-            if let Some(lending) = lending {
-                let what = "the service".to_owned();
-                let started = lending.start(&init.kernel).await;
-                let host = init.host;
-                started.map_err(|problem| ComputerError::Lending { host, what, problem })?;
-            }
-            Ok(())
-        })
+        let (kernel, software) = Software::new(setup, number, &self.simulation, drivers, (id, &devices))?;
+        (self.hosts[number].kernel, self.hosts[number].software) = (kernel, software);
+        Ok(boot(vec![self.to_boot(&self.hosts[number])]))
     }
 
     /// Boots all hosts in parallel.
@@ -619,31 +644,25 @@ impl Computers {
             slots.flat_map(|slots| &slots[1..]).for_each(|&empty| fabric.running(scheduler).pull(empty));
         });
         self.settle();
-        let booted: Vec<_> = self.hosts.iter().map(|host| host.kernel.boot()).collect();
-        self.simulation.block_on(async move {
-            for host in booted {
-                host.await;
-            }
-        })?;
-        let absent = self.absent();
-        for host in &self.hosts {
-            for &(device, link, count) in host.vfs.iter().filter(|(device, ..)| !absent.contains(device)) {
-                for function in self.simulation.with(|fabric, _| functions(fabric, device, link)) {
-                    self.simulation.block_on(host.init().enable(function, count))??;
-                }
-            }
-        }
-        for host in &self.hosts {
-            let init = host.init();
-            let teams = init.make(&host.teams)?;
-            for interface in self.present(host).iter().filter(|own| !is_awaited(&teams, own)) {
-                self.simulation.block_on(init.start(interface))??;
-            }
-            init.add_routes()?;
-            host.rules.run(teams);
-        }
-        self.cluster().start()?;
+        let hosts = self.hosts.iter().map(|host| self.to_boot(host)).collect();
+        self.simulation.block_on(boot(hosts))??;
+        self.cluster().start_borrowings(|borrow| borrow.vm.is_none())?;
         vms::start(self)
+    }
+
+    /// A host that is to boot now.
+    fn to_boot(&self, host: &Computer) -> Boot {
+        let absent = self.absent();
+        Boot {
+            init: host.init(),
+            hw: self.simulation.handle(),
+            vfs: host.vfs.iter().filter(|(device, ..)| !absent.contains(device)).copied().collect(),
+            teams: host.teams.clone(),
+            interfaces: self.present(host),
+            rules: Rc::clone(&host.software.rules),
+            lending: host.software.lending.clone(),
+            lacks_links: self.connections.borrow().has_cut_slots(),
+        }
     }
 
     /// Applies changes of connections and power to the hardware.

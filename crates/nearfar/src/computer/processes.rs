@@ -11,7 +11,7 @@ use platform::memory::Policy;
 use units::Time;
 use workloads::{Environment, Failure, Program};
 
-use super::finished::{Ended, FinishedProgram};
+use super::finished::{Ended, FinishedProgram, Subject};
 use super::{Computer, Computers};
 
 /// The first task of a program, and the kernel that it belongs to.
@@ -72,8 +72,8 @@ impl<'a> Processes<'a> {
             }
             let took = now.since(self.start_of(n).min(now));
             let (host, run) = (place(self.setup, entry), entry.run.value.clone());
-            let told = FinishedProgram::stopped(host, run, took, why, now.since(self.started));
-            self.ended.done.borrow_mut().push((n, told));
+            let why = (why, now.since(self.started));
+            self.ended.tell(FinishedProgram::stopped(Subject::Program(n), host, run, took, why));
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Processes<'a> {
     }
 
     fn has_ended(&self, program: usize) -> bool {
-        self.ended.done.borrow().iter().any(|(ended, _)| *ended == program)
+        self.ended.has(Subject::Program(program))
     }
 
     /// Creates a program's task, which sleeps until the program starts. `None` if its guest does not run.
@@ -113,7 +113,7 @@ impl<'a> Processes<'a> {
                 let outcome = program.run(cpu.clone(), environment).await;
                 cpu.sync().await;
                 let took = cpu.now().since(began);
-                ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), place, run, took, outcome)));
+                ended.tell(FinishedProgram::new(Subject::Program(n), place, run, took, outcome));
             })
         });
         Some(Process { kernel: Rc::downgrade(&kernel), task })

@@ -9,7 +9,7 @@ use units::{Duration, Time};
 use workloads::{Failure, Program};
 
 use super::events::Events;
-use super::finished::{Counts, Ended, FinishedProgram};
+use super::finished::{Counts, Ended, FinishedProgram, Subject};
 use super::kept;
 use super::observer::Observer;
 use super::processes::{Processes, place};
@@ -22,8 +22,8 @@ use crate::progress::{Part, Progress};
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
 
-/// Runs the programs of a scenario to their end. Servers run as long as other programs do; a reboot under way is
-/// completed.
+/// Runs the programs of a scenario to their end. Servers run as long as other programs do; an event
+/// under way, such as a reboot, is completed.
 ///
 /// # Errors
 /// If a command line is invalid, or the computers cannot be assembled. A program that waits forever is reported as
@@ -73,7 +73,8 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     warnings.explain(&mut done);
     let counted = counting.counted();
     for program in &mut done {
-        let of = |counted: &&Counted| Some(counted.program) == program.number;
+        let number = program.number();
+        let of = |counted: &&Counted| Some(counted.program) == number;
         if let (Ok(report), Some(counted)) = (&mut program.outcome, counted.iter().find(of)) {
             report.notes.extend(counted.placement(setup));
             report.notes.push(counted.window.binding(&program.host).to_string());
@@ -129,18 +130,18 @@ pub fn run_watched(
             observer.began(&beginning, &computers);
         }
         let done = ended.done.borrow();
-        let ending: Vec<usize> = done[seen..].iter().map(|(program, _)| *program).collect();
+        let ending: Vec<usize> = done[seen..].iter().filter_map(FinishedProgram::number).collect();
+        done[seen..].iter().for_each(|done| progress.step(&done.run));
         if !ending.is_empty() {
-            done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
             observer.done(&ending, &computers);
         }
         seen = done.len();
         let all = 0..programs.len() + setup.sources.len();
-        let has_ended = |n: usize| serves(n) || done.iter().any(|(ended, _)| *ended == n);
-        if all.into_iter().all(has_ended) && !events.are_rebooting() {
+        drop(done);
+        let has_ended = |n: usize| serves(n) || ended.has(Subject::Program(n));
+        if all.into_iter().all(has_ended) && !events.are_under_way() {
             break;
         }
-        drop(done);
         events.happen(&mut computers)?;
         let before = seen;
         let next = starts.last().map_or(Time::NEVER, |&(at, _)| at);
@@ -178,8 +179,8 @@ pub fn run_watched(
     progress.end();
     computers.finish_captures()?;
     let mut done = ended.done.take();
-    done.sort_by_key(|(n, _)| *n);
-    Ok(done.into_iter().map(|(_, done)| done).collect())
+    done.sort_by_key(|done| done.subject);
+    Ok(done)
 }
 
 /// Writes back dirty pages of drives that no program has open any more.
@@ -208,18 +209,16 @@ fn give_up(
     ended: &Ended,
 ) {
     let at = computers.simulation().now();
-    let mut done = ended.done.borrow_mut();
     for (n, entry) in setup.programs.iter().enumerate() {
-        if programs[n].serves() || done.iter().any(|(ended, _)| *ended == n) {
+        let subject = Subject::Program(n);
+        if programs[n].serves() || ended.has(subject) {
             continue;
         }
         let why = format!("it hangs: it waits, and nothing is left to happen after {at}");
         let took = at.since(started + entry.start);
         let outcome = Err(Failure(why));
-        done.push((
-            n,
-            FinishedProgram::new(Some(n), place(setup, entry), entry.run.value.clone(), took, outcome),
-        ));
+        let (host, run) = (place(setup, entry), entry.run.value.clone());
+        ended.tell(FinishedProgram::new(subject, host, run, took, outcome));
     }
 }
 
@@ -238,6 +237,6 @@ fn start_source(
     let (clock, ended) = (simulation.handle(), Rc::clone(ended));
     source.when_ended(simulation, move |outcome| {
         let took = clock.now().since(at);
-        ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host, run, took, outcome)));
+        ended.tell(FinishedProgram::new(Subject::Program(n), host, run, took, outcome));
     });
 }

@@ -37,11 +37,11 @@ pub fn set(
             now(device.map(|device| device.set_timeout(*time)).map_err(Failure::from))
         }
         Setting::SglThreshold(host, bytes) => {
-            let driver = hosts[*host].nvme_driver.as_ref().ok_or(Error::NoDevice);
+            let driver = hosts[*host].software.nvme_driver.as_ref().ok_or(Error::NoDevice);
             now(driver.map(|driver| driver.set_sgl_threshold(*bytes)).map_err(Failure::from))
         }
         Setting::Packets(host, select) => {
-            let (driver, select) = (hosts[*host].nic_driver.clone(), *select);
+            let (driver, select) = (hosts[*host].software.nic_driver.clone(), *select);
             run(&hosts[*host].kernel, "sysfs", async move |cpu| {
                 driver.ok_or(Error::NoDevice)?.set_select(cpu, select);
                 Ok(())

@@ -147,7 +147,7 @@ pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
     let simulation = &computers.simulation;
     let hw = simulation.handle();
     for (number, host) in computers.hosts.iter().enumerate() {
-        let Some(own) = &host.vms else { continue };
+        let Some(own) = &host.software.vms else { continue };
         for (n, vm) in own.setup.vms.iter().enumerate() {
             let functions = own.vms.functions(&hw, n);
             let started = Vm::start(&hw, &host.kernel, params(&own.setup, vm)?, functions);

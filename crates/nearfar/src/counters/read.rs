@@ -136,7 +136,7 @@ impl Reading {
             reading.time(name("device-stores-waited"), stores.waited(now));
         }
         for place in devices {
-            reading.device(fabric, place);
+            reading.device(fabric, place, now);
             if let Some((handle, nic)) = place.nic {
                 reading.nic(place.name, handle, nic, now);
                 reading.wires(fabric, place, nic);
@@ -348,7 +348,7 @@ impl Reading {
         self.used(Kind::Walkers, place, walkers, pages.walker_busy.as_ps().into());
     }
 
-    fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>) {
+    fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>, now: Time) {
         let endpoint = fabric.endpoint(place.endpoint);
         for port in (0..).map(PortIndex).take(endpoint.links().count()) {
             // Ports after the first are numbered.
@@ -356,8 +356,9 @@ impl Reading {
                 0 => place.name.to_owned(),
                 number => format!("{}:{number}", place.name),
             };
-            self.direction(&name, "up", &endpoint.carried(&fabric.wires, port, Side::Downstream));
-            self.direction(&name, "down", &endpoint.carried(&fabric.wires, port, Side::Upstream));
+            for (way, sender) in [("up", Side::Downstream), ("down", Side::Upstream)] {
+                self.direction(&name, way, &endpoint.carried(&fabric.wires, port, sender, now));
+            }
             self.requester(&name, endpoint.core.requester(port));
         }
         for stage in endpoint.device().stages() {

@@ -176,9 +176,22 @@ impl Context {
         Ok(place)
     }
 
-    /// Current value of a channel's semaphore.
-    fn reached(&self, cpu: &Cpu, channel: usize) -> u64 {
-        cpu.load_u64(self.channels[channel].is.semaphore)
+    /// Whether a channel's semaphore has reached a value.
+    ///
+    /// # Errors
+    /// If it has not, and the channel has stopped or the GPU is gone.
+    fn has_reached(&self, cpu: &Cpu, channel: usize, value: u64) -> Result<bool, Failure> {
+        let channel = &self.channels[channel].is;
+        if cpu.load_u64(channel.semaphore) >= value {
+            return Ok(true);
+        }
+        if let Some(fault) = self.gpu.fault(cpu, channel.number) {
+            return Err(unsynchronised(format!("the GPU stopped: {fault:?}")));
+        }
+        if !self.gpu.is_present() {
+            return Err(unsynchronised("the GPU has gone".into()));
+        }
+        Ok(false)
     }
 
     /// Submits work to a channel. Its semaphore reaches the returned value when all of it is done.
@@ -218,28 +231,33 @@ impl Context {
     ///
     /// # Errors
     /// If the channel has stopped, the GPU is gone, or the wait times out.
-    async fn wait(&self, cpu: &Cpu, number: usize, value: u64) -> Result<(), Failure> {
-        let failure = |why: String| Failure(format!("cudaDeviceSynchronize: {why}"));
-        let began = cpu.now();
-        let _part = cpu.book(Part::Poll);
-        loop {
-            cpu.cycles(stream::SPIN).await;
-            if self.reached(cpu, number) >= value {
-                return Ok(());
-            }
-            if let Some(fault) = self.gpu.fault(cpu, self.channels[number].is.number) {
-                return Err(failure(format!("the GPU stopped: {fault:?}")));
-            }
-            if !self.gpu.is_present() {
-                return Err(failure("the GPU has gone".into()));
-            }
-            let waited = cpu.now().since(began);
-            if waited >= PATIENCE {
-                return Err(failure("the GPU does not answer".into()));
-            }
-            if waited >= SPINS {
-                cpu.sleep(YIELDS).await;
-            }
+    async fn wait(&self, cpu: &Cpu, channel: usize, value: u64) -> Result<(), Failure> {
+        spin(cpu, || self.has_reached(cpu, channel, value)).await
+    }
+}
+
+fn unsynchronised(why: String) -> Failure {
+    Failure(format!("cudaDeviceSynchronize: {why}"))
+}
+
+/// Spins until work is done.
+///
+/// # Errors
+/// Those of `is_done`, or if the wait times out.
+async fn spin(cpu: &Cpu, is_done: impl Fn() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let began = cpu.now();
+    let _part = cpu.book(Part::Poll);
+    loop {
+        cpu.cycles(stream::SPIN).await;
+        if is_done()? {
+            return Ok(());
+        }
+        let waited = cpu.now().since(began);
+        if waited >= PATIENCE {
+            return Err(unsynchronised("the GPU does not answer".into()));
+        }
+        if waited >= SPINS {
+            cpu.sleep(YIELDS).await;
         }
     }
 }

@@ -38,8 +38,25 @@ impl GpuPingPong {
         let first = Context::open(cpu, &*gpu(kernel, self.first)?)?;
         let second = Context::open(cpu, &*gpu(kernel, self.second)?)?;
         let host = HostMemory::take(kernel, cpu, 4 * APART)?;
+        let measured = self.exchange(cpu, [&first, &second], &host).await;
+        // If one GPU has failed, this ends the other one's kernel, which polls forever.
+        first.close(cpu);
+        second.close(cpu);
+        host.give(kernel, cpu);
+        let mut report = Report::default();
+        report.add("round trip", "us", measured? as f64 / f64::from(self.count) / 1e3);
+        Ok(report)
+    }
+
+    /// Nanoseconds that all round trips take on the first GPU's clock.
+    async fn exchange(
+        &self,
+        cpu: &Cpu,
+        [first, second]: [&Rc<Context>; 2],
+        host: &HostMemory,
+    ) -> Result<u64, Failure> {
         cpu.store(host.start(), &[0; 4 * APART as usize]);
-        let hosts = [first.map(cpu, &host)?, second.map(cpu, &host)?];
+        let hosts = [first.map(cpu, host)?, second.map(cpu, host)?];
         // For each GPU: the counter that it polls, and the one that it writes.
         let [ping, pong] = match self.memory.as_str() {
             "ram" => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
@@ -47,7 +64,7 @@ impl GpuPingPong {
                 let (a, b) = (first.malloc(cpu, APART)?, second.malloc(cpu, APART)?);
                 // GPU memory may hold old data.
                 let zeros = hosts.map(|host| host.after(2 * APART));
-                for (context, memory, zeros) in [(&first, a, zeros[0]), (&second, b, zeros[1])] {
+                for (context, memory, zeros) in [(first, a, zeros[0]), (second, b, zeros[1])] {
                     let mut stream = CudaStream::default();
                     stream.copy_in(cpu, context, (memory.place, zeros), APART).await?;
                     stream.synchronise(cpu).await?;
@@ -59,22 +76,14 @@ impl GpuPingPong {
         let mut streams = [CudaStream::default(), CudaStream::default()];
         // The answering GPU must be waiting before the other starts.
         for (n, context, program, (polled, written)) in
-            [(1, &second, Kernel::Pong, pong), (0, &first, Kernel::Ping, ping)]
+            [(1, second, Kernel::Pong, pong), (0, first, Kernel::Ping, ping)]
         {
             let result = hosts[n].after((2 + n as u64) * APART);
             let launch = Launch { program, polled, written, result, count: self.count };
             streams[n].launch(cpu, context, launch).await?;
         }
-        for stream in &streams {
-            stream.synchronise(cpu).await?;
-        }
-        let ns = cpu.load_u64(host.start() + 2 * APART);
-        first.close(cpu);
-        second.close(cpu);
-        host.give(kernel, cpu);
-        let mut report = Report::default();
-        report.add("round trip", "us", ns as f64 / f64::from(self.count) / 1e3);
-        Ok(report)
+        CudaStream::synchronise_all(cpu, &streams).await?;
+        Ok(cpu.load_u64(host.start() + 2 * APART))
     }
 }
 

@@ -9,7 +9,7 @@ use platform::gpu::GpuMemory;
 use platform::kernel::Kernel;
 use wire::gpu::{GpuCommand, Launch, Place, SEMAPHORE_BYTES};
 
-use super::{Context, HostMemory};
+use super::{Context, HostMemory, spin};
 use crate::program::Failure;
 
 /// Cycles of a copy call from host to GPU (fitted by hand: Device Lending, Figure 10, Loc, 1 KiB: a copy every 2.2
@@ -185,10 +185,24 @@ impl CudaStream {
     /// # Errors
     /// As all stream calls.
     pub async fn synchronise(&self, cpu: &Cpu) -> Result<(), Failure> {
-        match &self.latest {
-            Some(latest) => latest.context.wait(cpu, latest.channel, latest.value).await,
-            None => Ok(()),
-        }
+        Self::synchronise_all(cpu, std::slice::from_ref(self)).await
+    }
+
+    /// As [`synchronise`](Self::synchronise), for several streams. If one fails, the others may wait for it forever, so
+    /// this ends as well.
+    ///
+    /// # Errors
+    /// As all stream calls.
+    pub async fn synchronise_all(cpu: &Cpu, streams: &[Self]) -> Result<(), Failure> {
+        let all: Vec<&Latest> = streams.iter().filter_map(|stream| stream.latest.as_ref()).collect();
+        spin(cpu, || {
+            let mut are_done = true;
+            for Latest { context, channel, value } in &all {
+                are_done &= context.has_reached(cpu, *channel, *value)?;
+            }
+            Ok(are_done)
+        })
+        .await
     }
 }
 

@@ -66,6 +66,38 @@ pub mod uncorrectable {
         DATA_LINK_PROTOCOL | SURPRISE_DOWN | FLOW_CONTROL | RECEIVER_OVERFLOW | MALFORMED | INTERNAL;
 }
 
+/// Root error command: which errors interrupt (7.8.4.9).
+pub mod root_command {
+    /// Correctable errors.
+    pub const CORRECTABLE: u32 = 1 << 0;
+    /// Non-fatal errors.
+    pub const NON_FATAL: u32 = 1 << 1;
+    /// Fatal errors.
+    pub const FATAL: u32 = 1 << 2;
+    /// All of the above.
+    pub const ALL: u32 = CORRECTABLE | NON_FATAL | FATAL;
+}
+
+/// Root error status (7.8.4.10).
+pub mod root_status {
+    /// A correctable error was reported.
+    pub const CORRECTABLE: u32 = 1 << 0;
+    /// Further ones, whose source is not recorded.
+    pub const MORE_CORRECTABLE: u32 = 1 << 1;
+    /// An uncorrectable error was reported.
+    pub const UNCORRECTABLE: u32 = 1 << 2;
+    /// Further ones, whose source is not recorded.
+    pub const MORE_UNCORRECTABLE: u32 = 1 << 3;
+    /// The first uncorrectable error was fatal.
+    pub const FIRST_FATAL: u32 = 1 << 4;
+    /// A non-fatal error was reported.
+    pub const NON_FATAL: u32 = 1 << 5;
+    /// A fatal error was reported.
+    pub const FATAL: u32 = 1 << 6;
+    /// All of the above, which are cleared by writing ones.
+    pub const ALL: u32 = 0x7f;
+}
+
 /// Correctable errors, as bits of the status register.
 pub mod correctable {
     /// Receiver error.
@@ -106,8 +138,8 @@ pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
     }
     if root_port {
         image
-            .rw32(at + ROOT_COMMAND, 7)
-            .rw1c32(at + ROOT_STATUS, 0x7f)
+            .rw32(at + ROOT_COMMAND, root_command::ALL)
+            .rw1c32(at + ROOT_STATUS, root_status::ALL)
             .sticky32(at + ROOT_STATUS, u32::MAX)
             .sticky32(at + ROOT_SOURCE, u32::MAX);
     }

@@ -10,12 +10,18 @@ pub const CONTROL: u16 = 0x18;
 /// Slot status (7.5.3.11): events since software last looked, and whether a device is present.
 pub const STATUS: u16 = 0x1a;
 
+/// Control: interrupts on the events that are enabled.
+pub const CONTROL_INTERRUPTS: u16 = 1 << 5;
+/// Control: enables [`STATUS_LINK_CHANGED`], whose status bit is at another position.
+pub const CONTROL_LINK_CHANGED: u16 = 1 << 12;
 /// Control: cuts the slot's power.
 pub const CONTROL_POWER_OFF: u16 = 1 << 10;
 /// Status: a device was plugged in or removed.
 pub const STATUS_PRESENCE_CHANGED: u16 = 1 << 3;
 /// Status: the last command has completed.
 pub const STATUS_COMMAND_COMPLETED: u16 = 1 << 4;
+/// Status: events that the control bits at the same positions enable.
+pub const STATUS_ENABLED_IN_PLACE: u16 = 0x1f;
 /// Status: the slot is occupied.
 pub const STATUS_PRESENT: u16 = 1 << 6;
 /// Status: the link state has changed.
