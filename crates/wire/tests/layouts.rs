@@ -9,13 +9,18 @@ use wire::ip::dissect::Flow;
 use wire::ip::{Ipv4Header, protocol};
 use wire::nic::descriptor::{inline_address, of_inline_address};
 use wire::nvme::admin::AdminCommand as Admin;
+use wire::nvme::identify::{self, IdentifyController, IdentifyNamespace, LbaFormat};
 use wire::nvme::io::{Blocks, IoCommand as Io};
-use wire::nvme::registers::{Capabilities, MemoryBufferSize};
+use wire::nvme::registers::{AdminQueues, Capabilities, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::status::Status;
-use wire::nvme::{Command, Feature, SubmissionRing, log};
+use wire::nvme::{
+    self, AsyncEvent, Command, DataPointer, DataTransfer, Feature, SglDescriptor, SglKind, SubmissionRing,
+    log,
+};
 use wire::pcap::{self, Contents, PcapngWriter};
 use wire::pcie::config::{BarKind, ConfigSpace, PcieParams, SriovParams, aer, examples};
-use wire::pcie::dllp::{FlowControl, FlowControlKind, Scale};
+use wire::pcie::crc::dllp_crc;
+use wire::pcie::dllp::{DllpError, FlowControl, FlowControlKind, PowerManagement, Scale};
 use wire::pcie::frame;
 use wire::pcie::link::Framing;
 use wire::pcie::{Dllp, FlowClass, Generation, Sequence, Width};
@@ -386,4 +391,270 @@ fn the_first_byte_of_an_address_says_whether_it_is_a_groups() {
     }
     assert_eq!(pcap::pcie_header(true, false, true, 3, 0x0abc), [0b101, 3, 0x0a, 0xbc]);
     assert_eq!(pcap::pcie_header(false, true, false, 4, 1), [0b010, 4, 0, 1]);
+}
+
+/// PCIe Base 5.0, section 3.5.1: all types of DLLP, with their first four bytes.
+#[test]
+fn every_dllp_stands_as_the_specification_has_it() {
+    let power = Dllp::PowerManagement;
+    for (dllp, bytes) in [
+        (Dllp::Ack(Sequence::new(0xabc)), [0x00, 0, 0x0a, 0xbc]),
+        (Dllp::Nak(Sequence::new(0xabc)), [0x10, 0, 0x0a, 0xbc]),
+        (power(PowerManagement::EnterL1), [0x20, 0, 0, 0]),
+        (power(PowerManagement::EnterL23), [0x21, 0, 0, 0]),
+        (power(PowerManagement::ActiveStateRequestL1), [0x23, 0, 0, 0]),
+        (power(PowerManagement::RequestAck), [0x24, 0, 0, 0]),
+        (Dllp::Feature { acknowledged: true, supported: 0x12_3456 }, [0x02, 0x92, 0x34, 0x56]),
+        (Dllp::Feature { acknowledged: false, supported: 0x7f_ffff }, [0x02, 0x7f, 0xff, 0xff]),
+        (Dllp::Vendor([1, 2, 3]), [0x30, 1, 2, 3]),
+        (Dllp::Nop, [0x31, 0, 0, 0]),
+    ] {
+        assert_eq!(dllp.to_bytes()[..4], bytes, "{dllp}");
+        assert_eq!(Dllp::parse(&dllp.to_bytes()), Ok(dllp));
+    }
+    let known = (0..=0xff).filter(|&first| {
+        let body = [first, 0, 0, 0];
+        let [low, high] = dllp_crc(body).to_le_bytes();
+        let parsed = Dllp::parse(&[first, 0, 0, 0, low, high]);
+        assert!(parsed.is_ok() || parsed == Err(DllpError::Type(first)));
+        parsed.is_ok()
+    });
+    // Those above, and of flow control three kinds of three classes on eight channels.
+    assert_eq!(known.count(), 9 + 3 * 3 * 8);
+    // Table 3-2: what each scale can say.
+    let scales = [Scale::By1, Scale::By4, Scale::By16];
+    for (scale, (headers, data)) in scales.into_iter().zip([(127, 2047), (508, 8188), (2032, 32_752)]) {
+        assert_eq!((Scale::for_headers(headers), Scale::for_data(data)), (Some(scale), Some(scale)));
+        assert_ne!((Scale::for_headers(headers + 1), Scale::for_data(data + 1)), (Some(scale), Some(scale)));
+    }
+    assert_eq!((Scale::for_headers(2033), Scale::for_data(32_753)), (None, None));
+}
+
+/// NVM Express 1.4, section 5.15: where the fields of identify data are. Every byte not named is zero.
+#[test]
+fn identify_data_stands_as_the_specification_has_it() {
+    let expected = |fields: &[(usize, &[u8])]| {
+        let mut page = Box::new([0; 4096]);
+        for &(at, bytes) in fields {
+            page[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        page
+    };
+    let controller = IdentifyController {
+        vendor: 0x0102,
+        subsystem_vendor: 0x0304,
+        serial: "SN1".into(),
+        model: "Model".into(),
+        firmware: "1.0".into(),
+        oui: 0x05_0607,
+        arbitration_burst: 0x08,
+        multi_path: 0x09,
+        max_transfer_shift: 0x0a,
+        controller: 0x0b0c,
+        version: 0x0d0e_0f10,
+        events: 0x1112_1314,
+        kind: 0x15,
+        admin_commands: 0x1617,
+        abort_limit: 0x18,
+        event_limit: 0x19,
+        log_attributes: 0x1a,
+        error_entries: 0x1b,
+        firmware_updates: 0x1c,
+        power_states: 0x1d,
+        warning_temperature: 0x1e1f,
+        critical_temperature: 0x2021,
+        total_capacity: 0x22 << 120 | 0x23,
+        unallocated_capacity: 0x24 << 120 | 0x25,
+        submission_entry: 0x26,
+        completion_entry: 0x27,
+        namespaces: 0x2829_2a2b,
+        commands: 0x2c2d,
+        format: 0x2e,
+        volatile_write_cache: true,
+        atomic_write: 0x2f30,
+        atomic_write_power_fail: 0x3132,
+        sgl: 0x3334_3536,
+        subsystem_name: "nqn.x".into(),
+        max_power: 0x3738,
+    };
+    let page = expected(&[
+        (0, &[2, 1, 4, 3]),
+        (4, b"SN1                 "),
+        (24, b"Model                                   "),
+        (64, b"1.0     "),
+        (72, &[8, 7, 6, 5, 9, 0x0a, 0x0c, 0x0b, 0x10, 0x0f, 0x0e, 0x0d]),
+        (92, &[0x14, 0x13, 0x12, 0x11]),
+        (111, &[0x15]),
+        (256, &[0x17, 0x16, 0x18, 0x19, 0x1c, 0x1a, 0x1b, 0x1d, 0, 0, 0x1f, 0x1e, 0x21, 0x20]),
+        (280, &[0x23]),
+        (295, &[0x22, 0x25]),
+        (311, &[0x24]),
+        (512, &[0x26, 0x27, 0, 0, 0x2b, 0x2a, 0x29, 0x28, 0x2d, 0x2c]),
+        (524, &[0x2e, 1, 0x30, 0x2f, 0x32, 0x31]),
+        (536, &[0x36, 0x35, 0x34, 0x33]),
+        (768, b"nqn.x"),
+        (2048, &[0x38, 0x37]),
+    ]);
+    assert_eq!(controller.emit(), page);
+    assert_eq!(IdentifyController::parse(&page), controller);
+
+    let formats = [(0x0102, 9, 1), (0x0304, 12, 2)].map(|(metadata, block_shift, performance)| LbaFormat {
+        metadata,
+        block_shift,
+        performance,
+    });
+    let namespace = IdentifyNamespace {
+        size: 0x0102_0304_0506_0708,
+        capacity: 0x090a_0b0c_0d0e_0f10,
+        utilisation: 0x1112_1314_1516_1718,
+        features: 0x19,
+        format: 1,
+        shared: true,
+        deallocated: 5,
+        bytes: 0x1a << 120 | 0x1b,
+        guid: 0x1c << 120 | 0x1d,
+        eui: 0x1e1f_2021_2223_2425,
+        formats: formats.to_vec(),
+    };
+    let page = expected(&[
+        (0, &[8, 7, 6, 5, 4, 3, 2, 1, 0x10, 0x0f, 0x0e, 0x0d, 0x0c, 0x0b, 0x0a, 9]),
+        (16, &[0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x19, 1, 1]),
+        (30, &[1]),
+        (33, &[5]),
+        (48, &[0x1b]),
+        (63, &[0x1a]),
+        (104, &[0x1c]),
+        (119, &[0x1d, 0x1e, 0x1f, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25]),
+        (128, &[2, 1, 9, 1, 4, 3, 12, 2]),
+    ]);
+    assert_eq!(namespace.emit(), page);
+    assert_eq!(IdentifyNamespace::parse(&page), namespace);
+    let descriptors = expected(&[
+        (0, &[1, 8]),
+        (4, &[0x1e, 0x1f, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25]),
+        (12, &[2, 16]),
+        (16, &[0x1c]),
+        (31, &[0x1d]),
+    ]);
+    assert_eq!(identify::emit_descriptors(&namespace), descriptors);
+
+    let lists = [
+        (identify::emit_namespaces([1, 0x0203_0405]), expected(&[(0, &[1]), (4, &[5, 4, 3, 2])])),
+        (identify::emit_controllers(&[0, 0x0102]), expected(&[(0, &[2]), (4, &[2, 1])])),
+    ];
+    for (emitted, page) in &lists {
+        assert_eq!(emitted, page);
+    }
+    assert_eq!(identify::parse_namespaces(&lists[0].1), [1, 0x0203_0405]);
+    assert_eq!(identify::parse_controllers(&lists[1].1), [0, 0x0102]);
+    assert_eq!(identify::parse_controllers(&[0xff; 4096]).len(), 2047);
+}
+
+/// NVM Express 1.4, sections 5.14.1.1 to 5.14.1.3.
+#[test]
+fn logs_stand_as_the_specification_has_them() {
+    let set = |bytes: &[u8]| -> Vec<(usize, u8)> {
+        (0..).zip(bytes.iter().copied()).filter(|&(_, byte)| byte != 0).collect()
+    };
+    let entry = log::ErrorEntry {
+        count: 1 << 56 | 2,
+        queue: 3,
+        command: 4,
+        status: Status::new(1, 0x05),
+        location: 6,
+        lba: 7 << 56 | 8,
+        namespace: 9,
+    };
+    let places = [(0, 2), (7, 1), (8, 3), (10, 4), (12, 0x0a), (13, 2), (14, 6), (16, 8), (23, 7), (24, 9)];
+    assert_eq!(set(&entry.emit()), places);
+    assert_eq!(log::ErrorEntry::parse(&entry.emit()), entry);
+    let smart = log::SmartLog {
+        critical_warning: 1,
+        temperature: 0x0203,
+        available_spare: 4,
+        spare_threshold: 5,
+        percentage_used: 6,
+        data_units_read: 7,
+        data_units_written: 8,
+        host_reads: 9,
+        host_writes: 10,
+        power_cycles: 11,
+        unsafe_shutdowns: 12,
+        media_errors: 13,
+        error_entries: 14 << 120 | 15,
+    };
+    let health = [(0, 1), (1, 3), (2, 2), (3, 4), (4, 5), (5, 6)];
+    let counters =
+        [(32, 7), (48, 8), (64, 9), (80, 10), (112, 11), (144, 12), (160, 13), (176, 15), (191, 14)];
+    assert_eq!(set(&smart.emit()), [&health[..], &counters[..]].concat());
+    assert_eq!(log::SmartLog::parse(&smart.emit()), smart);
+    let slot = log::FirmwareSlotLog { active: 1, revision: "A1".into() };
+    let bytes = slot.emit();
+    assert_eq!((bytes[0], &bytes[8..17]), (1, &b"A1      \0"[..]));
+    assert_eq!(log::FirmwareSlotLog::parse(&bytes), slot);
+}
+
+/// NVM Express 1.4, figure 105: how data is pointed at, and in which direction it goes (5: bits 1:0 of an opcode).
+#[test]
+fn data_of_commands_is_where_the_specification_has_it() {
+    let descriptor = SglDescriptor { address: 0x1234, length: 512, kind: SglKind::DataBlock };
+    for (pointer, psdt) in [
+        (DataPointer::Prp { first: 0x1000, second: 0x2000 }, 0x00),
+        (DataPointer::Sgl { descriptor, metadata_segment: false }, 0x40),
+        (DataPointer::Sgl { descriptor, metadata_segment: true }, 0x80),
+    ] {
+        let mut bytes = Command::new(1, 2, 3, [0; 6]).with_data(pointer).emit();
+        assert_eq!(bytes[1], psdt);
+        bytes[1] |= 0x3c | 2;
+        let command = Command::parse(&bytes);
+        assert_eq!((command.pointer(), command.fused), (Some(pointer), 2));
+        bytes[1] = 0xc0;
+        assert_eq!(Command::parse(&bytes).pointer(), None, "reserved");
+    }
+    let kinds = [0x00, 0x10, 0x20, 0x30, 0x45].map(|kind| {
+        let mut bytes = [0; 16];
+        bytes[15] = kind;
+        assert_eq!(SglDescriptor::parse(&bytes).emit(), bytes);
+        SglDescriptor::parse(&bytes).kind
+    });
+    let expected = [SglKind::DataBlock, SglKind::BitBucket, SglKind::Segment, SglKind::LastSegment];
+    assert_eq!((&kinds[..4], kinds[4]), (&expected[..], SglKind::Other(0x45)));
+    use DataTransfer::{Both, ToController, ToHost};
+    let transfers = [0x80, 0x81, 0x82, 0x83].map(|opcode| Command::new(opcode, 0, 0, [0; 6]).transfer());
+    assert_eq!(transfers, [DataTransfer::None, ToController, ToHost, Both]);
+    let command = Command::new(0x0d, 0x0102, 7, [10, 11, 12, 13, 14, 15]);
+    assert_eq!([0, 9, 10, 15, 16].map(|n| command.word(n)), [0, 0, 10, 15, 0]);
+    assert_eq!(
+        command.to_string(),
+        "opcode 0x0d cid 258 nsid 0x7 0000000a 0000000b 0000000c 0000000d 0000000e 0000000f"
+    );
+    assert_eq!([1, 8].map(|count| Blocks::new(0, count).len()), [1, 8]);
+    let status = Status::new(2, 0x81);
+    assert!(Status::default().is_success() && !status.is_success() && !Status::new(0, 1).is_success());
+    assert!(!Status::new(1, 0).is_success() && status.is(status.dnr()));
+    assert!(!status.is(Status::new(2, 0x80)) && !status.is(Status::new(1, 0x81)));
+}
+
+/// NVM Express 1.4, sections 3.1.5 to 3.1.14, 5.2 and 3.1.24: registers whose fields are apart.
+#[test]
+fn controller_registers_stand_as_the_specification_has_them() {
+    let queues = AdminQueues { submission: 0x123, completion: 0x456 };
+    assert_eq!((queues.to_bits(), AdminQueues::from_bits(0xf456_f123)), (0x0456_0123, queues));
+    let event = AsyncEvent { kind: 2, information: 0x34, log: 0x56 };
+    assert_eq!((event.to_bits(), AsyncEvent::from_bits(0x0056_3402)), (0x0056_3402, event));
+    let location = MemoryBufferLocation { bar: 2, offset: 0x12345 };
+    assert_eq!((location.to_bits(), MemoryBufferLocation::from_bits(0x1234_5002)), (0x1234_5002, location));
+    for stride in 0..4 {
+        let [submission, completion] = [
+            nvme::registers::submission_doorbell(3, stride),
+            nvme::registers::completion_doorbell(3, stride),
+        ];
+        assert_eq!([submission, completion], [6, 7].map(|n| 0x1000 + n * (4 << stride)));
+    }
+    // The largest rings of sixteen bits.
+    let mut ring = SubmissionRing::new(u16::MAX);
+    for n in 0..u16::MAX - 1 {
+        assert_eq!((ring.tail(), ring.push()), (n, Some(n)));
+    }
+    assert!(ring.push().is_none() && ring.completed(u16::MAX - 1) && ring.free() == u16::MAX - 1);
 }
