@@ -18,13 +18,16 @@ use wire::nvme::{
     log,
 };
 use wire::pcap::{self, Contents, PcapngWriter};
-use wire::pcie::config::{BarKind, ConfigSpace, PcieParams, SriovParams, aer, examples};
+use wire::pcie::config::{
+    BarKind, ConfigSpace, PcieParams, SriovParams, aer, examples, header, pcie_cap, slot,
+};
 use wire::pcie::crc::dllp_crc;
 use wire::pcie::dllp::{DllpError, FlowControl, FlowControlKind, PowerManagement, Scale};
 use wire::pcie::frame;
 use wire::pcie::link::Framing;
-use wire::pcie::{Dllp, FlowClass, Generation, Sequence, Width};
+use wire::pcie::{Bdf, Dllp, FlowClass, Generation, Sequence, Width};
 use wire::virtio::Ring;
+use wire::{gpu, kpio, nic, ntb};
 
 /// NVM Express 1.4, section 5: opcode, then doublewords 10 to 13.
 #[test]
@@ -332,6 +335,11 @@ fn a_ring_of_virtio_takes_what_its_parts_take() {
     let ring = Ring { start: 0x10_0000, entries: 256 };
     assert_eq!((ring.available(), ring.used()), (0x10_1000, 0x10_2000));
     assert_eq!(ring.len(), 0x2000 + 4 + 8 * 256);
+    // Entries of two and eight bytes, behind flags and index; then again from the first.
+    assert_eq!([1, 255, 257].map(|n| ring.available_entry(n)), [0x10_1006, 0x10_1202, 0x10_1006]);
+    assert_eq!([1, 255, 257].map(|n| ring.used_entry(n)), [0x10_200c, 0x10_27fc, 0x10_200c]);
+    // A page that the available ring fills to its end.
+    assert_eq!(Ring { start: 0, entries: 4096 }.used(), 0x1_3000);
 }
 
 /// Linux' `bond_xmit_hash` with layer3+4, worked out by hand.
@@ -657,4 +665,189 @@ fn controller_registers_stand_as_the_specification_has_them() {
         assert_eq!((ring.tail(), ring.push()), (n, Some(n)));
     }
     assert!(ring.push().is_none() && ring.completed(u16::MAX - 1) && ring.free() == u16::MAX - 1);
+}
+
+/// PCIe Base 5.0, sections 7.8.4.2, 7.8.4.5, 7.5.3.8, 7.5.3.10 and 7.5.3.11, and NVM Express 1.4, figure 247.
+#[test]
+fn bits_of_errors_and_features_have_the_specified_numbers() {
+    use aer::{correctable, uncorrectable};
+    let bit = |n: u32| 1 << n;
+    let errors = [
+        uncorrectable::DATA_LINK_PROTOCOL,
+        uncorrectable::SURPRISE_DOWN,
+        uncorrectable::POISONED,
+        uncorrectable::FLOW_CONTROL,
+        uncorrectable::COMPLETION_TIMEOUT,
+        uncorrectable::UNEXPECTED_COMPLETION,
+        uncorrectable::RECEIVER_OVERFLOW,
+        uncorrectable::MALFORMED,
+        uncorrectable::ECRC,
+        uncorrectable::UNSUPPORTED_REQUEST,
+        uncorrectable::ACS_VIOLATION,
+        uncorrectable::INTERNAL,
+    ];
+    assert_eq!(errors, [4, 5, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22].map(bit));
+    let errors = [
+        correctable::RECEIVER,
+        correctable::BAD_TLP,
+        correctable::BAD_DLLP,
+        correctable::REPLAY_ROLLOVER,
+        correctable::REPLAY_TIMEOUT,
+        correctable::ADVISORY_NON_FATAL,
+    ];
+    assert_eq!(errors, [0, 6, 7, 8, 12, 13].map(bit));
+    let link = [pcie_cap::LINK_STATUS_TRAINING, pcie_cap::LINK_STATUS_ACTIVE];
+    assert_eq!(link, [1 << 11, 1 << 13]);
+    let slot = [slot::STATUS_PRESENCE_CHANGED, slot::STATUS_COMMAND_COMPLETED, slot::STATUS_PRESENT];
+    assert_eq!((slot, slot::STATUS_LINK_CHANGED), ([1 << 3, 1 << 4, 1 << 6], 1 << 8));
+    assert_eq!((slot::CONTROL_POWER_OFF, header::COMMAND_SERR), (1 << 10, 1 << 8));
+    assert_eq!([identify::OACS_FORMAT, identify::OACS_NAMESPACES], [1 << 1, 1 << 3]);
+    let optional = [identify::ONCS_COMPARE, identify::ONCS_DATASET, identify::ONCS_WRITE_ZEROES];
+    assert_eq!((optional, identify::SGLS_BIT_BUCKET), ([1 << 0, 1 << 2, 1 << 3], 1 << 16));
+}
+
+#[test]
+fn each_flag_of_our_own_devices_has_a_bit_of_its_own() {
+    use nic::registers::{control, event, feature, kpio, queue, rss, status};
+    use nic::{completion, descriptor};
+    let descriptors = [
+        descriptor::END,
+        descriptor::REPORT,
+        descriptor::NETWORK_CHECKSUM,
+        descriptor::TRANSPORT_CHECKSUM,
+        descriptor::THROUGH_FUNCTION,
+        descriptor::INLINE,
+    ];
+    let completions = [
+        completion::END,
+        completion::NETWORK_RIGHT,
+        completion::NETWORK_WRONG,
+        completion::TRANSPORT_RIGHT,
+        completion::TRANSPORT_WRONG,
+        completion::FAILED,
+        completion::STEERED,
+        completion::HASHED,
+        completion::HASHED_PORTS,
+        completion::INLINE,
+        completion::HELD,
+    ];
+    let features = [
+        feature::RX_CHECKSUM,
+        feature::TX_CHECKSUM,
+        feature::TSO,
+        feature::RSS,
+        feature::FLOW_RULES,
+        feature::PROMISCUOUS,
+        feature::ALL_GROUPS,
+        feature::KPIO,
+        feature::INLINE,
+        feature::STATION,
+        feature::WIDE_COMPLETIONS,
+        feature::GLOBAL_RULES,
+        feature::EVENT_QUEUES,
+    ];
+    for flags in [
+        descriptors.map(u32::from).to_vec(),
+        completions.map(u32::from).to_vec(),
+        features.to_vec(),
+        vec![queue::ENABLE, queue::IN_PLACE, queue::TO_WORD, queue::ALWAYS_ARMED, queue::ARM],
+        vec![queue::RUNNING, queue::ERROR],
+        vec![kpio::ENABLE, kpio::FRAMED, kpio::SHORT_LINES, kpio::HOLD],
+        vec![kpio::RUNNING],
+        vec![control::ENABLE, control::RESET],
+        vec![status::READY, status::LINK_UP],
+        vec![event::LINK, event::QUEUE_ERROR, event::QUEUES],
+        vec![rss::ADDRESSES, rss::TCP, rss::UDP],
+    ] {
+        assert!(flags.iter().all(|flag| flag.is_power_of_two()), "{flags:x?}");
+        assert_eq!(flags.iter().fold(0, |all, flag| all | flag).count_ones() as usize, flags.len());
+    }
+    let modes = [queue::TO_REGISTER, queue::IN_PLACE, queue::TO_WORD, queue::TO_RING];
+    assert_eq!(modes.map(|mode| mode & !queue::COMPLETION_MODE), [0; 4]);
+    assert_eq!((modes[3], queue::COMPLETION_MODE), (modes[1] | modes[2], modes[3]));
+    let some = nic::TxDescriptor { flags: 0b101, ..nic::TxDescriptor::default() };
+    assert_eq!([0b100, 0b101, 0b110, 0b010].map(|flags| some.has(flags)), [true, true, false, false]);
+    let some = nic::Completion { flags: 0b101, ..nic::Completion::default() };
+    assert_eq!([0b100, 0b101, 0b110, 0b010].map(|flags| some.has(flags)), [true, true, false, false]);
+    assert_eq!([0, 1, 16, 17, 64].map(descriptor::inline_entries), [0, 1, 1, 2, 4]);
+}
+
+#[test]
+fn words_of_our_own_devices_stay() {
+    let [read, write] = [Test::LatencyRead, Test::BandwidthWrite].map(Test::is_latency);
+    assert_eq!((read, write, Test::LatencyWriteRead.is_latency()), (true, false, true));
+    use gpu::{Fault, GpuCommand, Launch, Place, Program, WindowKind};
+    assert_eq!(
+        [0, 1, 2, 3].map(WindowKind::from_number),
+        [Some(WindowKind::None), Some(WindowKind::Local), Some(WindowKind::Bus), None]
+    );
+    let faults = [Fault::Malformed, Fault::Address, Fault::Bus].map(Some);
+    assert_eq!(([1, 2, 3].map(Fault::from_number), Fault::from_number(0)), (faults, None));
+    let place = Place { window: 1, offset: 2 };
+    assert_eq!(place.after(3), Place { window: 1, offset: 5 });
+    for (number, program) in [(0, Program::Busy), (1, Program::Ping), (2, Program::Pong)] {
+        let launch = Launch { program, polled: place, written: place, result: place, count: 9 };
+        let bytes = GpuCommand::Launch(launch).emit();
+        assert_eq!((bytes[1], GpuCommand::parse(&bytes)), (number, Some(GpuCommand::Launch(launch))));
+    }
+
+    use ntb::{CableAddress, WindowSegment};
+    let segment = |registers| WindowSegment { node: 0x12, registers, target: 0x3456_0000 };
+    for (segment, words) in
+        [(segment(false), [0x3456_0000, 0x12_0001]), (segment(true), [0x3456_0000, 0x12_0003])]
+    {
+        assert_eq!((segment.words(), WindowSegment::from_words(words)), (words, Some(segment)));
+    }
+    assert_eq!(WindowSegment::from_words([0, 0x12_0002]), None);
+    let requester = Bdf::new(0x12, 3, 4);
+    assert_eq!(ntb::local_entry(Some(requester)), 0x8000_121c);
+    assert_eq!(ntb::remote_entry(Some((0x12, 0x34))), 0x8000_1234);
+    let address = |registers| CableAddress { node: 0x12, registers, address: 0x7_1234_5678_9abc };
+    for (address, bits) in [(address(false), 0x0127_1234_5678_9abc), (address(true), 0x012f_1234_5678_9abc)] {
+        assert_eq!((address.bits(), CableAddress::from_bits(bits)), (bits, address));
+    }
+
+    use kpio::{Drop, Drops};
+    let mut drops = Drops::default();
+    for (n, why) in Drop::ALL.into_iter().enumerate() {
+        (0..=n).for_each(|_| drops.add(why));
+    }
+    // All but the lines of no frame, of which there are seven.
+    assert_eq!((drops.of(Drop::Stray), drops.frames()), (7, 1 + 2 + 3 + 4 + 5 + 6));
+}
+
+/// A decoder of either format says the same of the same frame.
+#[test]
+fn both_formats_bring_a_frame_to_its_end() {
+    use kpio::{Decoder, Format, Line, Outcome, framed};
+    let frame: Vec<u8> = (1..=100).collect();
+    for format in [Format::Signature(0x1122_3344_5566_7788), Format::Framed] {
+        let header = framed::Header { length: 100, ..framed::Header::default() };
+        let mut lines = Vec::new();
+        format.encode(header, &frame, &mut lines);
+        assert_eq!((lines.len(), format.lines(100)), (128, 2), "{format:?}");
+        let mut decoder = Decoder::new(format, 1500);
+        assert!(!decoder.is_inside());
+        let line = |n: usize| Line { bytes: &lines[64 * n..64 * (n + 1)], is_first: n == 0, is_intact: true };
+        assert_eq!(decoder.line(line(0)), Outcome::More);
+        assert!(decoder.is_inside());
+        assert!(matches!(decoder.line(line(1)), Outcome::Frame(_)), "{format:?}");
+        assert_eq!((&decoder.frame()[..100], decoder.is_inside()), (&frame[..], false));
+        assert_eq!(decoder.dropped().frames(), 0);
+    }
+    assert_eq!((framed::LONGEST, framed::OVERHEAD), (16_383, 8));
+    let mut decoder = framed::FramedDecoder::new(1500);
+    let begun = 100u16.to_le_bytes();
+    // A frame of 100 bytes needs 108: a line, and 44 bytes of the next; a short one less than a line.
+    let first = [begun[0], begun[1], 0, 0];
+    assert_eq!(
+        (decoder.needs(true, &first), decoder.needs(true, &[20, 0, 0, 0]), decoder.needs(true, &[])),
+        (64, 28, 64)
+    );
+    assert_eq!((decoder.needs(false, &first), decoder.lines_left()), (64, 0));
+    let mut lines = Vec::new();
+    framed::encode(framed::Header { length: 100, ..framed::Header::default() }, &frame, &mut lines);
+    decoder.line(Line { bytes: &lines[..64], is_first: true, is_intact: true });
+    assert_eq!((decoder.needs(false, &[]), decoder.lines_left(), decoder.is_inside()), (44, 1, true));
+    assert_eq!(decoder.needs(true, &[20, 0, 0, 0]), 28, "a new frame");
 }
