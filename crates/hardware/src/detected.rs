@@ -187,7 +187,9 @@ mod tests {
     fn each_error_has_its_bit_and_message() {
         let cases = [
             (Detected::BadTlp, Some(MessageCode::ERR_COR), CORRECTABLE),
+            (Detected::BadDllp, Some(MessageCode::ERR_COR), CORRECTABLE),
             (Detected::ReplayTimeout, Some(MessageCode::ERR_COR), CORRECTABLE),
+            (Detected::ReplayRollover, Some(MessageCode::ERR_COR), CORRECTABLE),
             (Detected::Poisoned, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
             (Detected::Ecrc, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
             (Detected::CompletionTimeout, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
@@ -202,6 +204,83 @@ mod tests {
             assert_eq!(error.record(&mut config, None), message, "{error:?}");
             assert_eq!(status(&config), bits, "{error:?}");
         }
+        assert_eq!([CORRECTABLE, NON_FATAL, FATAL, UNSUPPORTED], [1, 2, 4, 8]);
+    }
+
+    /// Bits of the status registers (base spec 7.8.4.2, 7.8.4.5), of correctable errors in the upper half here.
+    #[test]
+    fn each_error_is_kept_by_its_number() {
+        for (error, bit) in [
+            (Detected::BadTlp, 32 + 6),
+            (Detected::BadDllp, 32 + 7),
+            (Detected::ReplayRollover, 32 + 8),
+            (Detected::ReplayTimeout, 32 + 12),
+            (Detected::Poisoned, 12),
+            (Detected::CompletionTimeout, 14),
+            (Detected::Malformed, 18),
+            (Detected::Ecrc, 19),
+            (Detected::UnsupportedPosted, 20),
+            (Detected::AcsViolation, 21),
+        ] {
+            let mut config = function(ALL);
+            error.record(&mut config, None);
+            let (correctable, uncorrectable) =
+                (advanced(&config, aer::CORRECTABLE_STATUS), advanced(&config, aer::UNCORRECTABLE_STATUS));
+            assert_eq!(u64::from(correctable) << 32 | u64::from(uncorrectable), 1 << bit, "{error:?}");
+            let mut masked = function(ALL);
+            let at = masked.aer_offset().unwrap();
+            masked.update(at + aer::CORRECTABLE_MASK, 0, u32::MAX);
+            masked.update(at + aer::UNCORRECTABLE_MASK, 0, u32::MAX);
+            assert_eq!(error.record(&mut masked, None), None, "{error:?}");
+        }
+    }
+
+    /// Base spec 6.2.3.2.4: if software unmasks advisory errors, both registers keep them and ERR_COR tells of them.
+    #[test]
+    fn an_advisory_error_is_told_where_software_wants_it() {
+        let unmasked = |control| {
+            let mut config = function(control);
+            let at = config.aer_offset().unwrap();
+            config.update(at + aer::CORRECTABLE_MASK, correctable::ADVISORY_NON_FATAL, 0);
+            config
+        };
+        for (control, error, message) in [
+            (ALL, Detected::UnexpectedCompletion, Some(MessageCode::ERR_COR)),
+            (ALL & !UNSUPPORTED, Detected::UnexpectedCompletion, Some(MessageCode::ERR_COR)),
+            (ALL & !CORRECTABLE, Detected::UnexpectedCompletion, None),
+            (ALL, Detected::UnsupportedNonPosted, Some(MessageCode::ERR_COR)),
+            (ALL & !UNSUPPORTED, Detected::UnsupportedNonPosted, None),
+        ] {
+            let mut config = unmasked(control);
+            assert_eq!(error.record(&mut config, Some(&[7; 16])), message, "{control:#x} {error:?}");
+            assert_eq!(advanced(&config, aer::CORRECTABLE_STATUS), correctable::ADVISORY_NON_FATAL);
+            assert_eq!(advanced(&config, aer::UNCORRECTABLE_STATUS), error.uncorrectable());
+            assert_eq!(advanced(&config, aer::HEADER_LOG), 0x0707_0707);
+            let mut masked = function(control);
+            assert_eq!(error.record(&mut masked, Some(&[7; 16])), None);
+            assert_eq!(advanced(&masked, aer::UNCORRECTABLE_STATUS), 0);
+        }
+    }
+
+    /// Base spec 7.5.1.1.3: SERR# Enable sends what device control does not.
+    #[test]
+    fn system_errors_are_sent_if_the_command_register_says_so() {
+        for error in [Detected::Poisoned, Detected::Malformed, Detected::UnsupportedPosted] {
+            let mut config = function(0);
+            config.update(header::COMMAND, 0, 1 << 8);
+            assert!(error.record(&mut config, None).is_some(), "{error:?}");
+        }
+        assert_eq!(Detected::BadTlp.record(&mut function(0), None), None);
+        // Without AER, severities are those after a reset.
+        let mut plain = ConfigSpace::endpoint(1, 2, 3)
+            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
+            .build()
+            .unwrap();
+        let at = plain.pcie_offset().unwrap();
+        plain.update(at + pcie_cap::DEVICE_CONTROL, 0, ALL.into());
+        assert_eq!(Detected::Malformed.record(&mut plain, None), Some(MessageCode::ERR_FATAL));
+        assert_eq!(Detected::Poisoned.record(&mut plain, None), Some(MessageCode::ERR_NONFATAL));
+        assert_eq!(Detected::UnexpectedCompletion.record(&mut plain, None), None);
     }
 
     #[test]
