@@ -5,7 +5,7 @@ use wire::pcie::config::caps::{self, Walk};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{
     BarKind, CompletionTimeout, ConfigEffect as Effect, ConfigSpace, PcieParams, PortType, PowerState,
-    ResetKind, SriovParams, acs, bars, examples, pcie_cap,
+    ResetKind, SriovParams, acs, bars, examples, header, pcie_cap,
 };
 use wire::pcie::intx::IntxLine;
 use wire::pcie::{Generation, Width};
@@ -365,6 +365,34 @@ fn settings_are_those_of_their_registers() {
         space.write(0x44, at, 1);
         assert_eq!(space.power_state(), states);
     }
+}
+
+/// Section 7.5.1.3.8: both ends of a window belong to it; 7.5.1.3.9: the upper halves of a prefetchable one.
+#[test]
+fn a_window_reaches_from_its_base_to_its_limit() {
+    let window = header::Window::prefetchable(0xe001_d001, 0x12, 0x34);
+    assert_eq!((window.base, window.limit), (0x12_d000_0000, 0x34_e00f_ffff));
+    let inside = [window.base - 1, window.base, window.limit, window.limit + 1].map(|at| window.contains(at));
+    assert_eq!(inside, [false, true, true, false]);
+    assert_eq!(examples::endpoint().dword(0x08), 0x0200_0005, "class and revision");
+    // Class code of an NVMe controller: its programming interface is in the byte above the revision.
+    let nvme = ConfigSpace::endpoint(1, 2, 0x01_0802).revision(3).build().expect("it fits");
+    assert_eq!(nvme.dword(0x08), 0x0108_0203);
+}
+
+/// Section 6.6.2: what a function-level reset leaves.
+#[test]
+fn a_function_level_reset_leaves_the_link_alone() {
+    let mut space = examples::endpoint();
+    let at = space.pcie_offset().expect("it has one");
+    space.write(at + 0x08, 0x2800 | 1 << 5 | 3, 0b0011);
+    space.write(at + 0x10, 1 << 3 | 1 << 6, 0b0001);
+    space.write(at + 0x28, 1, 0b0001);
+    let link = space.dword(at + 0x10);
+    space.reset(ResetKind::Function);
+    let kept = [0x08, 0x10, 0x28].map(|offset| space.dword(at + offset));
+    assert_eq!(kept, [0x2830, link, 0]);
+    assert_eq!(link & 0xffff, 1 << 3 | 1 << 6);
 }
 
 /// Section 7.5.1.2.1, implementation note: the register before and after ones are written.

@@ -26,8 +26,8 @@ use wire::pcie::dllp::{DllpError, FlowControl, FlowControlKind, PowerManagement,
 use wire::pcie::frame;
 use wire::pcie::link::Framing;
 use wire::pcie::{Bdf, Dllp, FlowClass, Generation, Sequence, Width};
-use wire::virtio::Ring;
-use wire::{gpu, kpio, nic, ntb};
+use wire::virtio::{NetHeader, Ring};
+use wire::{Malformed, gpu, kpio, nic, ntb};
 
 /// NVM Express 1.4, section 5: opcode, then doublewords 10 to 13.
 #[test]
@@ -110,6 +110,8 @@ fn io_commands_stand_as_the_specification_has_them() {
         let command = io.command(7, 1);
         assert_eq!((command.opcode, &command.words[..3]), (opcode, &words[..]), "{io:?}");
         assert_eq!(Io::parse(&Command::parse(&command.emit())), Some(io));
+        let first = (words[..2] == [0x2345_6789, 1]).then_some(0x0000_0001_2345_6789);
+        assert_eq!(io.first_block(), first);
     }
 }
 
@@ -338,6 +340,18 @@ fn a_ring_of_virtio_takes_what_its_parts_take() {
     // Entries of two and eight bytes, behind flags and index; then again from the first.
     assert_eq!([1, 255, 257].map(|n| ring.available_entry(n)), [0x10_1006, 0x10_1202, 0x10_1006]);
     assert_eq!([1, 255, 257].map(|n| ring.used_entry(n)), [0x10_200c, 0x10_27fc, 0x10_200c]);
+    let header = NetHeader {
+        flags: 1,
+        gso: 1,
+        headers: 0x0203,
+        segment: 0x0405,
+        checksum_start: 0x0607,
+        checksum_offset: 0x0809,
+        buffers: 0x0a0b,
+    };
+    let bytes = [1, 1, 3, 2, 5, 4, 7, 6, 9, 8, 0x0b, 0x0a];
+    assert_eq!((header.emit(), NetHeader::parse(&bytes)), (bytes, Ok(header)));
+    assert_eq!(NetHeader::parse(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed::Unsupported));
     // A page that the available ring fills to its end.
     assert_eq!(Ring { start: 0, entries: 4096 }.used(), 0x1_3000);
 }
@@ -420,6 +434,7 @@ fn every_dllp_stands_as_the_specification_has_it() {
         assert_eq!(dllp.to_bytes()[..4], bytes, "{dllp}");
         assert_eq!(Dllp::parse(&dllp.to_bytes()), Ok(dllp));
     }
+    assert_eq!(Sequence::new(0xabc).to_string(), "2748");
     let known = (0..=0xff).filter(|&first| {
         let body = [first, 0, 0, 0];
         let [low, high] = dllp_crc(body).to_le_bytes();
@@ -429,6 +444,14 @@ fn every_dllp_stands_as_the_specification_has_it() {
     });
     // Those above, and of flow control three kinds of three classes on eight channels.
     assert_eq!(known.count(), 9 + 3 * 3 * 8);
+    // Without scaled flow control, scales are zero.
+    let plain = FlowControl {
+        header_scale: Scale::None,
+        data_scale: Scale::None,
+        ..FlowControl::update(FlowClass::Posted, 5, Scale::By1, 6, Scale::By1)
+    };
+    let bytes = Dllp::FlowControl(plain).to_bytes();
+    assert_eq!((&bytes[..4], Dllp::parse(&bytes)), (&[0x80, 1, 0x40, 6][..], Ok(Dllp::FlowControl(plain))));
     // Table 3-2: what each scale can say.
     let scales = [Scale::By1, Scale::By4, Scale::By16];
     for (scale, (headers, data)) in scales.into_iter().zip([(127, 2047), (508, 8188), (2032, 32_752)]) {

@@ -266,16 +266,20 @@ fn interrupt_entries_stand_as_the_specification_has_them() {
         assert_eq!(InterruptEntry::decode(words, false, false).ok(), delivery);
         assert!(delivery.is_none_or(|entry| entry.encode(false) == words));
     }
-    let posted = InterruptEntry {
+    let post = |urgent| InterruptEntry {
         delivery: Delivery::Posted(PostedInterrupt {
             descriptor: HostPhysical::new(0x0012_89ab_cdc0),
             vector: 0x31,
-            urgent: true,
+            urgent,
         }),
         ..function(0)
     };
     let wide = entry(Interrupt { destination: 0x89ab_cdef, ..plain });
-    let table = [(wide, [x2apic, 0]), (posted, [0x89ab_cdc0_0031_c001, 0x0000_0012_0004_12f5])];
+    let table = [
+        (wide, [x2apic, 0]),
+        (post(true), [0x89ab_cdc0_0031_c001, 0x0000_0012_0004_12f5]),
+        (post(false), [0x89ab_cdc0_0031_8001, 0x0000_0012_0004_12f5]),
+    ];
     is(table, |entry| entry.encode(true), |words| InterruptEntry::decode(words, true, true).ok());
 
     let refused = |x2apic, posts, reason| move |w| InterruptEntry::decode(w, x2apic, posts) == Err(reason);
