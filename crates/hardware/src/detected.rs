@@ -1,5 +1,6 @@
 //! Errors detected by a function: logging in its registers and reporting to the root complex (base spec 6.2).
 
+use wire::pcie::Bdf;
 use wire::pcie::config::aer::{self, correctable, uncorrectable};
 use wire::pcie::config::{ConfigSpace, header, pcie_cap};
 use wire::pcie::tlp::MessageCode;
@@ -143,6 +144,27 @@ fn log_uncorrectable(config: &mut ConfigSpace, bit: u32, tlp: Option<&[u8]>) -> 
     true
 }
 
+/// Logs an error message from `source` in the registers of the root port that received it (base spec 7.8.4.9 to 7.8.4.11).
+/// Returns whether the port has to interrupt.
+pub(crate) fn collect(config: &mut ConfigSpace, source: Bdf, code: MessageCode) -> bool {
+    let Some(at) = config.aer_offset() else { return false };
+    // Status bits: received, multiple received, first fatal, non-fatal received, fatal received.
+    let (enable, first, kinds) = match code {
+        MessageCode::ERR_COR => (1 << 0, 1 << 0, 0),
+        MessageCode::ERR_NONFATAL => (1 << 1, 1 << 2, 1 << 5),
+        MessageCode::ERR_FATAL => (1 << 2, 1 << 2, 1 << 6 | 1 << 4),
+        _ => return false,
+    };
+    if config.dword(at + aer::ROOT_STATUS) & first == 0 {
+        let shift = if code == MessageCode::ERR_COR { 0 } else { 16 };
+        config.update(at + aer::ROOT_SOURCE, 0xffff << shift, u32::from(source.bits()) << shift);
+        config.update(at + aer::ROOT_STATUS, 0, first | kinds);
+    } else {
+        config.update(at + aer::ROOT_STATUS, 0, first << 1 | kinds & !(1 << 4));
+    }
+    config.dword(at + aer::ROOT_COMMAND) & enable != 0
+}
+
 /// Whether device control enables reporting of a kind of error.
 fn enabled(config: &ConfigSpace, kind: u16) -> bool {
     config.device_control() & kind != 0
@@ -158,7 +180,7 @@ fn set_device_status(config: &mut ConfigSpace, bits: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::pcie::config::PcieParams;
+    use wire::pcie::config::{PcieParams, examples};
     use wire::pcie::{Generation, Width};
 
     /// Device control: reporting of all four kinds.
@@ -330,5 +352,38 @@ mod tests {
             Some(MessageCode::ERR_FATAL),
             "what is fatal is not advisory"
         );
+    }
+
+    #[test]
+    fn a_root_port_keeps_the_first_message_and_counts_to_many() {
+        let (a, b) = (Bdf::new(0x12, 3, 4), Bdf::new(0x56, 7, 1));
+        let (correctable, non_fatal, fatal) =
+            (MessageCode::ERR_COR, MessageCode::ERR_NONFATAL, MessageCode::ERR_FATAL);
+        for (messages, status, sources) in [
+            (&[(a, correctable)][..], 0b000_0001, 0x0000_121c),
+            (&[(a, correctable), (b, correctable)], 0b000_0011, 0x0000_121c),
+            (&[(a, non_fatal)], 0b010_0100, 0x121c_0000),
+            (&[(a, non_fatal), (b, fatal)], 0b110_1100, 0x121c_0000),
+            (&[(a, fatal)], 0b101_0100, 0x121c_0000),
+            (&[(a, fatal), (b, non_fatal)], 0b111_1100, 0x121c_0000),
+            (&[(a, fatal), (b, correctable)], 0b101_0101, 0x121c_5639),
+            (&[(a, MessageCode::PM_PME)], 0, 0),
+        ] {
+            let mut config = examples::root_port();
+            messages.iter().for_each(|&(source, code)| assert!(!collect(&mut config, source, code)));
+            let found = [aer::ROOT_STATUS, aer::ROOT_SOURCE].map(|register| advanced(&config, register));
+            assert_eq!(found, [status, sources], "{messages:?}");
+        }
+        for (command, expected) in
+            [(1, [true, false, false]), (2, [false, true, false]), (4, [false, false, true])]
+        {
+            let interrupts = [correctable, non_fatal, fatal].map(|code| {
+                let mut config = examples::root_port();
+                config.write(config.aer_offset().unwrap() + aer::ROOT_COMMAND, command, 1);
+                collect(&mut config, a, code)
+            });
+            assert_eq!(interrupts, expected);
+        }
+        assert!(!collect(&mut ConfigSpace::bridge(1, 2).build().unwrap(), a, fatal));
     }
 }

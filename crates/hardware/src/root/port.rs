@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use units::{Duration, Time};
 use wire::pcie::config::{
-    ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, aer, header, pcie_cap, slot,
+    ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, header, pcie_cap, slot,
 };
 use wire::pcie::tlp::{ConfigType, MessageCode};
 use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
@@ -13,7 +13,7 @@ use super::intake::Intake;
 use super::posted::PostedPlaces;
 use super::{HostId, RootEvent, RootPortParams};
 use crate::bridge;
-use crate::detected::Detected;
+use crate::detected::{self, Detected};
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState, Side};
 use crate::memory::CoreId;
@@ -334,27 +334,9 @@ impl RootPort {
         is_due
     }
 
-    /// Handles an error message: records its source and sends the port's interrupt if enabled (base spec 7.8.4.9 to
-    /// 7.8.4.11).
+    /// Handles an error message: records its source and sends the port's interrupt if enabled.
     pub fn report(&mut self, cx: &mut Context<'_>, source: Bdf, code: MessageCode) {
-        let Some(aer) = self.config.aer_offset() else { return };
-        let before = self.config.dword(aer + aer::ROOT_STATUS);
-        let correctable = code == MessageCode::ERR_COR;
-        // Status bits: received, multiple received, first fatal, non-fatal received, fatal received.
-        let (enable, first, kinds) = match code {
-            MessageCode::ERR_COR => (1 << 0, 1 << 0, 0),
-            MessageCode::ERR_NONFATAL => (1 << 1, 1 << 2, 1 << 5),
-            MessageCode::ERR_FATAL => (1 << 2, 1 << 2, 1 << 6 | 1 << 4),
-            _ => return,
-        };
-        if before & first == 0 {
-            let shift = if correctable { 0 } else { 16 };
-            self.config.update(aer + aer::ROOT_SOURCE, 0xffff << shift, u32::from(source.bits()) << shift);
-            self.config.update(aer + aer::ROOT_STATUS, 0, first | kinds);
-        } else {
-            self.config.update(aer + aer::ROOT_STATUS, 0, first << 1 | kinds & !(1 << 4));
-        }
-        if self.config.dword(aer + aer::ROOT_COMMAND) & enable != 0 {
+        if detected::collect(&mut self.config, source, code) {
             self.interrupt(cx);
         }
     }
