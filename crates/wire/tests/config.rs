@@ -339,6 +339,8 @@ fn settings_are_those_of_their_registers() {
         format!("{port:?} {space:?}"),
         "ConfigSpace(8086:2f04 class 060400) ConfigSpace(19ee:4000 class 020000)"
     );
+    space.write(0x18, 0x1234_5000, 0xf);
+    assert_eq!(space.bar(2).map(|bar| bar.address), Some(0x1234_5000));
     assert!(!space.bus_master_enabled());
     space.write(4, 1 << 2, 1);
     assert!(space.bus_master_enabled() && !space.memory_enabled());
@@ -483,6 +485,8 @@ fn a_builder_takes_what_fits() {
     let bars = |index| of(new().bar64(0, 4096, false).bar64(index, 4096, false)).is_ok();
     assert_eq!([1, 2, 4, 5].map(bars), [false, true, true, false]);
     assert!(of(new().bar32(1, 4096, false).bar64(0, 4096, false)).is_err());
+    let flags = |prefetchable| of(new().bar32(0, 4096, prefetchable)).map(|space| space.dword(0x10));
+    assert_eq!([flags(false), flags(true)], [Ok(0), Ok(8)]);
     let kind = |builder: wire::pcie::config::Builder| of(builder).map(|space| space.dword(0xc) >> 16);
     assert_eq!(kind(new().multi_function()), Ok(0x80));
     assert_eq!(kind(ConfigSpace::bridge(1, 2).multi_function()), Ok(0x81));

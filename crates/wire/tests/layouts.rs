@@ -124,11 +124,13 @@ fn features_stand_as_the_specification_has_them() {
         (Feature::Arbitration { burst: 5, low: 1, medium: 2, high: 3 }, 0x01, 0x0302_0105),
         (Feature::PowerManagement { state: 4, workload: 1 }, 0x02, 0x24),
         (Feature::VolatileWriteCache { enabled: true }, 0x06, 1),
+        (Feature::VolatileWriteCache { enabled: false }, 0x06, 0),
         (Feature::NumberOfQueues { submission: 7, completion: 8 }, 0x07, 0x0008_0007),
         (Feature::InterruptCoalescing { threshold: 9, time: 2 }, 0x08, 0x0209),
         (vector(true), 0x09, 0x0001_0003),
         (vector(false), 0x09, 3),
         (Feature::WriteAtomicity { disable_normal: true }, 0x0a, 1),
+        (events(false, false), 0x0b, 0x001f),
         (events(true, false), 0x0b, 0x011f),
         (events(false, true), 0x0b, 0x021f),
     ] {
@@ -278,7 +280,7 @@ fn bars_of_virtual_functions_have_their_places() {
 fn a_checksum_does_not_know_where_its_pieces_end() {
     let bytes: Vec<u8> = (0..=255).collect();
     let whole = Sum::new().with(&bytes).finish();
-    for (first, second) in [(1, 2), (1, 4), (3, 100), (7, 8), (64, 129)] {
+    for (first, second) in [(1, 2), (1, 4), (3, 5), (3, 100), (7, 8), (64, 129)] {
         let (a, rest) = bytes.split_at(first);
         let (b, c) = rest.split_at(second);
         assert_eq!(Sum::new().with(a).with(b).with(c).finish(), whole, "{first} {second}");

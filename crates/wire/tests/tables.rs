@@ -227,6 +227,20 @@ proptest! {
     }
 }
 
+/// One page of 4 KiB goes out of one of 1 GiB: of 512 of 2 MiB then, and one of these of 512 of 4 KiB.
+#[test]
+fn a_large_page_is_split_around_what_is_unmapped() {
+    let mut world = World::new(4, Features::ALL);
+    assert_eq!(world.map((GIB_1, GIB_1, 3 * GIB_1), PageSize::Size1GiB), Ok(2));
+    let (at, next) = (GIB_1 + 5 * MIB_2 + 7 * PAGE, world.frames.next);
+    let (memory, frames) = (&mut world.memory, &mut world.frames);
+    let done = world.table.unmap(memory, frames, Iova::new(at), Bytes::new(PAGE)).expect("there is room");
+    assert_eq!((done.entries_written, done.bytes.get()), (513 + 513 + 1, world.forget(at, at + PAGE)));
+    assert_eq!((done.tables, world.frames.next), (vec![], next + 2));
+    world.check();
+    assert_eq!(world.table.mappings(&world.memory).map(|all| all.len()), Ok(511 + 511));
+}
+
 #[test]
 fn ranges_that_cannot_be_are_refused() {
     let mut world = World::new(3, Features::ALL);

@@ -165,7 +165,7 @@ fn a_packet_that_breaks_a_rule_is_told_which() {
         (read(|r| r.length_dw = 0), "length is 0x0"),
         (read(|r| r.length_dw = 1024), ""),
         (read(|r| r.length_dw = 1025), "length is 0x401"),
-        (read(|r| (r.address, r.length_dw) = (0xffc, 2)), "address and length is 0xffc"),
+        (read(|r| (r.address, r.length_dw) = (0xff0, 5)), "address and length is 0xff0"),
         (read(|r| (r.first_be, r.last_be) = (5, 9)), ""),
         (read(|r| (r.address, r.first_be) = (4, 5)), "first byte enables of a longer request is 0x5"),
         (read(|r| (r.address, r.last_be) = (4, 9)), "last byte enables of a longer request is 0x9"),
