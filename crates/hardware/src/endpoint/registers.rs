@@ -410,3 +410,6 @@ impl MsixState {
         ready.iter().filter_map(|&vector| self.entry(vector)).map(Self::message).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

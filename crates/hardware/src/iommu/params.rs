@@ -244,3 +244,70 @@ impl IommuParams {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_taken_up_to_their_limits() {
+        let check = |change: &dyn Fn(&mut IommuParams)| {
+            let mut params = IommuParams::default();
+            change(&mut params);
+            params.validate().map_err(|error| error.to_string())
+        };
+        let iotlb = |entries, ways, replacement| {
+            move |p: &mut IommuParams| p.iotlb = Geometry { entries, ways, replacement }
+        };
+        let (lru, tree) = (IotlbReplacement::Lru, IotlbReplacement::TreePlru);
+        let reserved = |reserved, ways| {
+            move |p: &mut IommuParams| {
+                (p.iotlb.entries, p.iotlb.ways, p.iotlb_reserved) = (64, ways, reserved);
+            }
+        };
+        let region = |bytes| move |p: &mut IommuParams| p.serialised_walk_region = Some(Bytes::new(bytes));
+        type Change<'a> = &'a dyn Fn(&mut IommuParams);
+        let cases: [(Change<'_>, &str); 34] = [
+            (&|_| (), ""),
+            (&iotlb(0, 7, tree), ""),
+            (&iotlb(1 << 14, 0, lru), ""),
+            (&iotlb((1 << 14) + 1, 0, lru), "IOTLB has a geometry that cannot be built: more than 16384"),
+            (&iotlb((1 << 14) + 2, 0, lru), "more than 16384"),
+            (&iotlb(64, 8, lru), ""),
+            (&iotlb(64, 12, lru), "not a power of two"),
+            (&iotlb(24, 8, lru), "not a power of two"),
+            (&iotlb(24, 24, lru), ""),
+            (&iotlb(24, 12, tree), "power of two of ways"),
+            (&iotlb(24, 0, tree), "power of two of ways"),
+            (&iotlb(32, 0, tree), ""),
+            (&|p| p.context_cache.ways = 7, "context cache"),
+            (&|p| p.interrupt_entry_cache.ways = 7, "interrupt entry cache"),
+            (&|p| p.walkers = 0, "walkers"),
+            (&|p| p.walkers = 1025, "walkers"),
+            (&reserved(63, 0), ""),
+            (&reserved(64, 0), "iotlb_reserved"),
+            (&reserved(1, 8), "iotlb_reserved"),
+            (&reserved(0, 8), ""),
+            (&region(4096), ""),
+            (&region(8192), ""),
+            (&region(2048), "serialised_walk_region"),
+            (&region(12288), "serialised_walk_region"),
+            (&|p| (p.read_depth, p.write_depth) = (1 << 16, 1 << 16), ""),
+            (&|p| p.read_depth = (1 << 16) + 1, "read_depth"),
+            (&|p| p.write_depth = (1 << 16) + 2, "read_depth"),
+            (&|p| p.host_address_bits = 31, "host_address_bits"),
+            (&|p| p.host_address_bits = 53, "host_address_bits"),
+            (&|p| p.fault_records = 0, "fault_records"),
+            (&|p| p.pages_2mib = false, "pages_2mib"),
+            (&|p| (p.pages_2mib, p.pages_1gib) = (false, false), ""),
+            (&|p| p.paging_structure_caches.level4 = 1 << 14, ""),
+            (&|p| p.paging_structure_caches.level1 = (1 << 14) + 1, "paging_structure_caches"),
+        ];
+        for (n, (change, expected)) in cases.into_iter().enumerate() {
+            match check(change) {
+                Ok(()) => assert_eq!(expected, "", "case {n}"),
+                Err(error) => assert!(!expected.is_empty() && error.contains(expected), "case {n}: {error}"),
+            }
+        }
+    }
+}

@@ -84,3 +84,40 @@ impl std::ops::AddAssign<&Self> for DirectionCounters {
         self.dllps_lost += dllps_lost;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_directions_carried_adds_up() {
+        let mut counters = DirectionCounters::default();
+        for (class, bytes) in
+            [(FlowClass::Posted, 10), (FlowClass::Completion, 20), (FlowClass::Completion, 30)]
+        {
+            counters.count_tlp(class, bytes);
+        }
+        (0..2).for_each(|_| counters.count_dllp(Duration::from_ns(3)));
+        assert_eq!((counters.tlps, counters.tlp_bytes), ([1, 0, 2], [10, 0, 50].map(Bytes::new)));
+        assert_eq!((counters.dllps, counters.dllp_bytes), (2, Bytes::new(16)));
+        assert_eq!(counters.busy, Duration::from_ns(6));
+        let times = |n: u64| DirectionCounters {
+            tlps: [2, 3, 4].map(|m| m * n),
+            tlp_bytes: [5, 6, 7].map(|m| Bytes::new(m * n)),
+            dllps: 8 * n,
+            dllp_bytes: Bytes::new(9 * n),
+            busy: Duration::from_ns(10 * n),
+            stalled: Duration::from_ns(11 * n),
+            naks: 12 * n,
+            replays: 13 * n,
+            replay_timeouts: 14 * n,
+            retrains: 15 * n,
+            duplicates: 16 * n,
+            rejected: 17 * n,
+            dllps_lost: 18 * n,
+        };
+        let mut sum = times(1);
+        sum += &times(2);
+        assert_eq!(sum, times(3));
+    }
+}

@@ -150,3 +150,93 @@ impl ErrorInjector {
 pub(super) fn lcrc(sequence: u16, bytes: &[u8]) -> u32 {
     wire::pcie::crc::lcrc(sequence, bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use engine::Seed;
+
+    fn injector() -> ErrorInjector {
+        ErrorInjector::new(0.0, 0.0, Duration::from_us(1), Seed::new(7).component("errors"))
+    }
+
+    /// What 4,000 TLPs with 32 bytes of data, or without any, look like: shares that are poisoned, whose LCRC is not that of
+    /// their bytes, and whose bytes differ although it is; which bits differ at all.
+    fn shares(mut injector: ErrorInjector, first: u8) -> ([u32; 3], Vec<u8>) {
+        let header = if first & LONG != 0 { 16 } else { 12 };
+        let original = [vec![first; 1], vec![0; header + 31]].concat();
+        let (mut counts, mut hit) = ([0; 3], vec![0; original.len()]);
+        for sequence in 0..4_000 {
+            let mut bytes = original.clone();
+            let sum = injector.flip(sequence, &mut bytes);
+            let is_poisoned = bytes[2] & 0x40 != 0;
+            let is_wrong = lcrc(sequence, &bytes) != sum;
+            counts[0] += u32::from(is_poisoned);
+            counts[1] += u32::from(is_wrong);
+            counts[2] += u32::from(bytes != original && !is_wrong);
+            hit.iter_mut().zip(bytes.iter().zip(&original)).for_each(|(hit, (a, b))| *hit |= a ^ b);
+        }
+        (counts.map(|count| (count + 20) / 40), hit)
+    }
+
+    #[test]
+    fn errors_hit_what_they_are_meant_for() {
+        let near = |found: u32, expected: u32| found.abs_diff(expected) <= 3;
+        let (with_data, without) = (0x40, 0x00);
+        assert_eq!(shares(injector(), with_data).0, [0, 0, 0]);
+        let (counts, hit) = shares(injector().poisoning(0.25), with_data);
+        assert!(near(counts[0], 25) && counts[1] == 0, "{counts:?}");
+        assert_eq!(hit.iter().position(|&byte| byte != 0), Some(2));
+        assert_eq!(shares(injector().poisoning(1.0), without).0, [0, 0, 0]);
+        for (first, header) in [(0x40, 12), (0x60, 16)] {
+            let (counts, _) = shares(injector().damaging_unseen(0.25), first);
+            assert!(near(counts[2], 25) && counts[1] == 0, "{counts:?}");
+            let (_, hit) = shares(injector().damaging_unseen(1.0), first);
+            assert_eq!(hit, [vec![0; header], vec![0xff; 32]].concat(), "any bit of data, and no other");
+        }
+        assert_eq!(shares(injector().damaging_unseen(1.0), 0x20).0, [0, 0, 0]);
+        // 44 bytes: 1 - (1 - 0.001)^352 is 0.30.
+        let (counts, _) = shares(ErrorInjector { bit_error_rate: 0.001, ..injector() }, with_data);
+        assert!(near(counts[1], 30) && counts[2] == 0, "{counts:?}");
+        let (_, hit) = shares(ErrorInjector { bit_error_rate: 1.0, ..injector() }, with_data);
+        assert_eq!(hit, [0xff; 44], "any bit");
+    }
+
+    #[test]
+    fn only_completions_are_lost_and_dllps_as_often_as_64_bits_say() {
+        let mut lossy = injector().losing_completions(1.0);
+        assert!(lossy.loses(FlowClass::Completion));
+        assert!(!lossy.loses(FlowClass::Posted) && !lossy.loses(FlowClass::NonPosted) && !lossy.loses_dllp());
+        let mut wire = ErrorInjector::of_wire(0.005, Generation::Gen3, Seed::new(7).component("errors"));
+        let lost = (0..10_000).filter(|_| wire.loses_dllp()).count();
+        // 1 - (1 - 0.005)^64 is 0.274.
+        assert!((2_600..2_900).contains(&lost), "{lost}");
+        assert_eq!(wire.replay_timeout, Duration::from_us(24));
+    }
+
+    #[test]
+    fn an_injector_is_needed_until_the_last_error_is_acknowledged() {
+        let mut all = ErrorInjector { bit_error_rate: 0.1, dllp_loss: 1.0, ..injector() };
+        all = all.poisoning(1.0).damaging_unseen(1.0).losing_completions(1.0);
+        assert!(!all.has_ended() && !all.acknowledged(Side::Upstream, 0));
+        all.end([10, 4090]);
+        assert!(all.has_ended() && !all.loses_dllp() && !all.loses(FlowClass::Completion));
+        assert_eq!(shares(ErrorInjector { ended: None, ..injector() }, 0x40).0, [0; 3]);
+        // Numbers are modulo 4096: the nearer half is ahead.
+        for (side, oldest, is_done) in [
+            (Side::Upstream, 9, false),
+            (Side::Downstream, 4089, false),
+            (Side::Downstream, 4090 - 2048, false),
+            (Side::Downstream, 1, false),
+            (Side::Upstream, 10 + 2048, false),
+            (Side::Upstream, 9, false),
+            (Side::Upstream, 10, true),
+            (Side::Upstream, 9, true),
+        ] {
+            assert_eq!(all.acknowledged(side, oldest), is_done, "{side:?} {oldest}");
+        }
+        let (counts, _) = shares(all, 0x40);
+        assert_eq!(counts, [0; 3]);
+    }
+}

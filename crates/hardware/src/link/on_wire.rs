@@ -222,3 +222,104 @@ impl Wire {
         start.max(self.free + time * put_off).max(last_done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATENCY: Duration = Duration::from_ps(7_000);
+
+    /// 2.5 GT/s on eight lanes: two bytes a nanosecond, and eight bytes of framing.
+    fn wire(beat: u32, cut_through: bool) -> Wire {
+        Wire::new((Generation::Gen1, Width::X8), beat, LATENCY, cut_through)
+    }
+
+    fn ps(n: u64) -> Time {
+        Time::from_ps(n)
+    }
+
+    #[test]
+    fn packets_take_as_long_as_their_bytes() {
+        let wire = wire(1, false);
+        assert_eq!((wire.ps_per_byte(), wire.framing_bytes(), wire.latency()), (500.0, 8, LATENCY));
+        assert_eq!(wire.dllp_time(), Duration::from_ps(4_000));
+        let bytes = wire.bytes(92, 4);
+        assert_eq!((bytes.tlp, bytes.padding), (100, 4));
+        assert_eq!(wire.tlp_time(100), Duration::from_ps(50_000));
+        // Whole beats.
+        let wide = self::wire(16, false);
+        assert_eq!([96, 97, 112].map(|bytes| wide.tlp_time(bytes).as_ps()), [48_000, 56_000, 56_000]);
+        let crossing = wire.crossing(bytes, ps(1_000));
+        assert_eq!((crossing.start, crossing.end, crossing.arrival), (ps(1_000), ps(53_000), ps(60_000)));
+        assert_eq!(wire.tail(92), Duration::ZERO);
+    }
+
+    /// A header and its framing are 20 bytes.
+    #[test]
+    fn a_packet_cut_through_arrives_with_its_header() {
+        let mut wire = wire(1, true);
+        let arrives = |wire: &Wire, length| wire.crossing(wire.bytes(length, 8), ps(1_000)).arrival;
+        assert_eq!(
+            (arrives(&wire, 92), arrives(&wire, 4)),
+            (ps(1_000 + 10_000 + 7_000), ps(1_000 + 6_000 + 7_000))
+        );
+        assert_eq!((wire.tail(92), wire.tail(4)), (Duration::from_ps(40_000), Duration::ZERO));
+        wire.set_cut_through(false);
+        assert_eq!(arrives(&wire, 92), ps(1_000 + 54_000 + 7_000));
+    }
+
+    #[test]
+    fn packets_follow_one_another_and_dllps_go_between() {
+        let mut wire = wire(1, false);
+        wire.start(ps(10_000));
+        let bytes = wire.bytes(12, 0);
+        let sent = |crossing: WireTimes| (crossing.start.as_ps(), crossing.end.as_ps());
+        assert_eq!(sent(wire.carry(ps(0), bytes, None)), (10_000, 20_000));
+        assert_eq!(sent(wire.carry(ps(12_000), bytes, None)), (20_000, 30_000));
+        // What was expected counts if it begins as expected.
+        let expected = |start| Some(WireTimes { start: ps(start), end: ps(35_000), arrival: ps(1) });
+        assert_eq!(wire.carry(ps(0), bytes, expected(30_000)).arrival, ps(1));
+        assert_eq!(sent(wire.carry(ps(0), bytes, expected(30_000))), (35_000, 45_000));
+        // A DLLP waits for none, and delays what comes later.
+        assert_eq!(wire.insert_dllp(ps(36_000)), ps(40_000));
+        assert_eq!(wire.free(), ps(49_000));
+        assert_eq!((wire.insert_dllp(ps(60_000)), wire.free()), (ps(64_000), ps(64_000)));
+        wire.pause(ps(50_000), Duration::from_ps(1_000));
+        assert_eq!(wire.free(), ps(65_000));
+        wire.pause(ps(70_000), Duration::from_ps(1_000));
+        assert_eq!(wire.free(), ps(71_000));
+    }
+
+    /// Base spec 4.2.7.3: an ordered set goes between packets; those due on an idle wire delay none.
+    #[test]
+    fn skip_sets_take_their_time_when_they_are_due() {
+        let (interval, time) = link::skip_interval(Generation::Gen1, Width::X8);
+        let (interval, time) = (interval.as_ps(), time.as_ps());
+        let start = |busy_until: u64, at: u64| {
+            let mut wire = wire(1, false);
+            wire.start(ps(0));
+            let length = busy_until / 500;
+            if length > 0 {
+                wire.carry(ps(0), WireBytes { tlp: length, padding: 0 }, None);
+            }
+            let first = wire.carry(ps(at), wire.bytes(0, 0), None).start.as_ps();
+            (first, wire.carry(ps(0), wire.bytes(0, 0), None).start.as_ps())
+        };
+        let short = 4_000;
+        assert_eq!(
+            start(0, interval - 500),
+            (interval - 500, interval - 500 + short + time),
+            "it waits for the packet"
+        );
+        assert_eq!(start(0, interval), (interval + time, interval + time + short), "and the next one for it");
+        let (within, behind) = (interval + time / 2 / 500 * 500, interval + time + 500);
+        assert_eq!(start(0, within).0, interval + time, "it is under way");
+        assert_eq!(start(0, behind), (behind, behind + short), "it is past");
+        assert_eq!(start(0, 5 * interval + 500).0, 5 * interval + time, "of many on an idle wire, the last");
+        // Behind a packet over one and over three intervals.
+        let busy = interval + 20_000 / 500 * 500;
+        assert_eq!(start(busy, 0), (busy / 500 * 500 + time, busy / 500 * 500 + time + short));
+        let busy = (3 * interval + 20_000) / 500 * 500;
+        assert_eq!(start(busy, 0).0, busy + 3 * time);
+    }
+}

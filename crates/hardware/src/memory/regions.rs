@@ -41,3 +41,25 @@ impl Regions {
         self.blocks.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regions_that_were_entered_may_have_lines() {
+        let mut regions = Regions::default();
+        // In one word, in the next words, in the next blocks.
+        let entered = [0, 3, 63, 64, 130, 4095, 4096, 4096 + 64, 3 * 4096 + 5];
+        for region in entered {
+            regions.enters(region << REGION_SHIFT | 7);
+        }
+        for region in 0..5 * 4096 {
+            for line in [region << REGION_SHIFT, ((region + 1) << REGION_SHIFT) - 1] {
+                assert_eq!(regions.may_have(line), entered.contains(&region), "{region}");
+            }
+        }
+        regions.clear();
+        assert!(entered.iter().all(|region| !regions.may_have(region << REGION_SHIFT)));
+    }
+}

@@ -312,4 +312,71 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn each_way_is_drawn_as_often_as_any_other() {
+        for allowed in [0xffff_u32, 0b1011, 1 << 15, 0x8001] {
+            let mut replacement = ReplacementState::new(ReplacementPolicy::Random, 16, 16, 7);
+            let (ways, mut drawn) = (allowed.count_ones(), [0u32; 16]);
+            for _ in 0..ways * 4_000 {
+                drawn[replacement.victim(0, allowed)] += 1;
+            }
+            for way in 0..16 {
+                let expected = if allowed >> way & 1 == 1 { 3_700..4_300 } else { 0..1 };
+                assert!(expected.contains(&drawn[way]), "{allowed:#b}: {drawn:?}");
+            }
+        }
+    }
+
+    /// xorshift64 by G. Marsaglia (2003) with shifts of 13, 7 and 17, from a state of 1, worked out by hand.
+    #[test]
+    fn random_numbers_are_those_of_the_generator() {
+        let mut policy = Policy::Random(1);
+        let mut state = ReplacementState { stride: 16, policy };
+        state.victim(0, 0xffff);
+        policy = state.policy;
+        assert!(matches!(policy, Policy::Random(0x4082_2041)));
+    }
+
+    proptest! {
+        /// A way is marked by its use until all are: then by the last use alone. Victims are the first unmarked ones.
+        #[test]
+        fn a_mark_lasts_for_a_round(uses in prop::collection::vec(0usize..8, 0..60), other in 0usize..8) {
+            let mut replacement = ReplacementState::new(ReplacementPolicy::NotRecentlyUsed, 8, 8, 7);
+            replacement.add_set();
+            replacement.used(other, || 0);
+            let mut marked: Vec<usize> = Vec::new();
+            for way in uses {
+                replacement.used(8 + way, || 1);
+                if !marked.contains(&way) {
+                    marked.push(way);
+                }
+                if marked.len() == 8 {
+                    marked = vec![way];
+                }
+                let free = (0..8).find(|way| !marked.contains(way));
+                prop_assert_eq!(Some(replacement.victim(1, 0xff)), free);
+            }
+            prop_assert_eq!(replacement.victim(0, 0xff), usize::from(other == 0), "another set");
+            replacement.reset();
+            prop_assert_eq!((replacement.victim(0, 0xff), replacement.victim(1, 0xff)), (0, 0));
+        }
+
+        /// Among two ways, the victim is the one that was not used last, if the tree knows no third.
+        #[test]
+        fn a_tree_points_away_from_the_last_use(first in 0usize..16, second in 0usize..16, set in 0usize..3) {
+            prop_assume!(first != second);
+            let mut replacement = ReplacementState::new(ReplacementPolicy::TreePlru, 16, 16, 7);
+            (0..2).for_each(|_| replacement.add_set());
+            for way in [first, second] {
+                replacement.used(16 * set + way, || set);
+            }
+            prop_assert_eq!(replacement.victim(set, 1 << first | 1 << second), first);
+            // The half that was not used last, and its first way.
+            prop_assert_eq!(replacement.victim(set, 0xffff) / 8, 1 - second / 8);
+            for other in (0..3).filter(|&other| other != set) {
+                prop_assert_eq!(replacement.victim(other, 0xffff), 0);
+            }
+        }
+    }
 }

@@ -194,4 +194,28 @@ mod tests {
             prop_assert!(seen.into_iter().all(|s| s));
         }
     }
+
+    /// Numbers of MurmurHash3's finaliser, from its reference implementation.
+    #[test]
+    fn tags_are_mixed_as_by_the_reference() {
+        let known = [(0, 0), (1, 0x514e_28b7), (2, 0x30f4_c306), (0xdead_beef, 0x0de5_c6a9)];
+        assert_eq!(known.map(|(tag, _)| mix(tag)), known.map(|(_, mixed)| mixed));
+        assert_eq!([0, 1 << 31, 0x3fff_ffff, u32::MAX].map(|hash| reduce(hash, 10)), [0, 5, 2, 9]);
+    }
+
+    #[test]
+    fn what_no_slice_takes_is_folded() {
+        for (fold, count) in [(SliceFold::Wrap, 10), (SliceFold::SecondHash, 10), (SliceFold::Wrap, 5)] {
+            let slices = Slices::new(count, fold);
+            let whole = Slices::new(count.next_power_of_two(), fold);
+            for line in (0..1u64 << 33).step_by(8_675_309) {
+                let (hash, n) = (whole.of(line), u32::from(count));
+                let folded = match fold {
+                    SliceFold::Wrap => hash.wrapping_sub(n),
+                    SliceFold::SecondHash => reduce(mix((line >> 11) as u32), n),
+                };
+                assert_eq!(slices.of(line), if hash < n { hash } else { folded }, "{line:#x}");
+            }
+        }
+    }
 }

@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 
 use units::{Duration, Time};
-use wire::pcie::config::aer::{self, root_command, root_status};
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, header, pcie_cap, slot,
 };
@@ -14,7 +13,7 @@ use super::intake::Intake;
 use super::posted::PostedPlaces;
 use super::{HostId, RootEvent, RootPortParams};
 use crate::bridge;
-use crate::detected::Detected;
+use crate::detected::{self, Detected};
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState, Side};
 use crate::memory::CoreId;
@@ -91,20 +90,6 @@ fn registers(
         config.update(pcie + pcie_cap::LINK_CONTROL, 0, pcie_cap::LINK_CONTROL_RCB_128.into());
     }
     config
-}
-
-/// Whether an error was reported whose interrupt is enabled.
-fn has_error(config: &ConfigSpace) -> bool {
-    let Some(aer) = config.aer_offset() else { return false };
-    let status = config.dword(aer + aer::ROOT_STATUS);
-    let command = config.dword(aer + aer::ROOT_COMMAND);
-    [
-        (root_status::CORRECTABLE, root_command::CORRECTABLE),
-        (root_status::NON_FATAL, root_command::NON_FATAL),
-        (root_status::FATAL, root_command::FATAL),
-    ]
-    .iter()
-    .any(|(reported, enabled)| status & reported != 0 && command & enabled != 0)
 }
 
 impl RootPort {
@@ -205,9 +190,9 @@ impl RootPort {
     /// Changes registers, and sends the port's interrupt if the slot or an error demands it and did not before (base spec
     /// 6.2.4.1.2, 6.7.3.4).
     fn change<T>(&mut self, cx: &mut Context<'_>, change: impl FnOnce(&mut ConfigSpace) -> T) -> T {
-        let had_error = has_error(&self.config);
+        let had_error = detected::demands_interrupt(&self.config);
         let (changed, slot) = bridge::change(&mut self.config, change);
-        if slot || !had_error && has_error(&self.config) {
+        if slot || !had_error && detected::demands_interrupt(&self.config) {
             self.interrupt(cx);
         }
         changed
@@ -363,29 +348,9 @@ impl RootPort {
         is_due
     }
 
-    /// Handles an error message: records it, with its source if it is the first of its kind (base spec 7.8.4.10,
-    /// 7.8.4.11), and sends the port's interrupt if enabled.
+    /// Handles an error message: records it, and sends the port's interrupt if enabled.
     pub fn report(&mut self, cx: &mut Context<'_>, source: Bdf, code: MessageCode) {
-        let Some(aer) = self.config.aer_offset() else { return };
-        let (first, more, source_shift) = match code {
-            MessageCode::ERR_COR => (root_status::CORRECTABLE, root_status::MORE_CORRECTABLE, 0),
-            _ => (root_status::UNCORRECTABLE, root_status::MORE_UNCORRECTABLE, 16),
-        };
-        let is_first = self.config.dword(aer + aer::ROOT_STATUS) & first == 0;
-        let severity = match code {
-            MessageCode::ERR_COR => 0,
-            MessageCode::ERR_NONFATAL => root_status::NON_FATAL,
-            MessageCode::ERR_FATAL if is_first => root_status::FATAL | root_status::FIRST_FATAL,
-            MessageCode::ERR_FATAL => root_status::FATAL,
-            _ => return,
-        };
-        self.change(cx, |config| {
-            if is_first {
-                let source = u32::from(source.bits()) << source_shift;
-                config.update(aer + aer::ROOT_SOURCE, 0xffff << source_shift, source);
-            }
-            config.update(aer + aer::ROOT_STATUS, 0, severity | if is_first { first } else { more });
-        });
+        self.change(cx, |config| detected::collect(config, source, code));
     }
 
     /// The port itself detected an error, in a TLP that it received or without one, and reports it to itself.

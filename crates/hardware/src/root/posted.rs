@@ -84,3 +84,60 @@ impl PostedPlaces {
         self.look
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ns(n: u64) -> Time {
+        Time::from_ps(n * 1_000)
+    }
+
+    #[test]
+    fn a_place_is_taken_until_its_packet_has_left() {
+        let mut places = PostedPlaces::new(3);
+        (0..2).for_each(|_| places.grant());
+        assert!(places.has_free(ns(0)));
+        places.grant();
+        assert!(!places.has_free(ns(0)), "all are on the way");
+        (0..2).for_each(|_| places.handed_over());
+        assert!(!places.has_free(ns(0)), "they lack credits");
+        places.starved(1, ns(10));
+        assert!(!places.has_free(ns(9)), "one is on the wire");
+        assert!(places.has_free(ns(10)) && places.has_free(ns(5)));
+        places.grant();
+        places.handed_over();
+        places.starved(0, ns(30));
+        assert!(!places.has_free(ns(29)));
+        // Two leave at once.
+        assert!(places.has_free(ns(30)));
+        (0..2).for_each(|_| places.grant());
+        assert!(!places.has_free(ns(30)));
+    }
+
+    #[test]
+    fn cores_wait_in_turn_and_are_looked_at_when_one_leaves() {
+        let mut places = PostedPlaces::new(2);
+        (0..2).for_each(|_| places.grant());
+        (0..2).for_each(|_| places.handed_over());
+        places.starved(1, ns(10));
+        places.starved(0, ns(20));
+        assert_eq!(places.next_look(ns(0)), None, "nobody waits");
+        [3, 5, 3].into_iter().for_each(|core| places.wait(CoreId(core)));
+        assert_eq!(places.waiting(ns(0)), 2);
+        assert_eq!((places.next_look(ns(0)), places.next_look(ns(0))), (Some(ns(10)), None));
+        assert_eq!(places.next_waiting(ns(9)), None);
+        assert_eq!(places.next_waiting(ns(10)), Some(CoreId(3)));
+        places.grant();
+        assert_eq!(
+            (places.next_waiting(ns(10)), places.next_look(ns(10))),
+            (None, None),
+            "not before it was looked"
+        );
+        assert_eq!(places.waiting(ns(9)), 1);
+        assert_eq!(places.next_look(ns(10)), None, "that look is still due");
+        assert_eq!(places.waiting(ns(10)), 1);
+        assert_eq!((places.next_look(ns(20)), places.next_look(ns(10))), (None, Some(ns(20))));
+        assert_eq!((places.next_waiting(ns(20)), places.next_waiting(ns(20))), (Some(CoreId(5)), None));
+    }
+}

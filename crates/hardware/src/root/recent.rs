@@ -36,3 +36,24 @@ impl RecentLines {
         (spread(line) >> 54) as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_is_under_way_until_its_end() {
+        let mut recent = RecentLines::default();
+        let at = Time::from_ps;
+        assert!(!recent.is_under_way(7, Time::ZERO));
+        (0..100).for_each(|line| recent.replace(line, at(1_000 + line)));
+        let is_known =
+            |recent: &RecentLines, now| (0..100).filter(|&line| recent.is_under_way(line, at(now))).count();
+        // Few share their place with a later one; the last is there in any case.
+        assert!(is_known(&recent, 999) > 80 && recent.is_under_way(99, at(1_098)));
+        assert!(!recent.is_under_way(99, at(1_099)) && !recent.is_under_way(99, at(1_100)));
+        assert_eq!((is_known(&recent, 1_099), recent.is_under_way(100, Time::ZERO)), (0, false));
+        recent.replace(99, at(5_000));
+        assert!(recent.is_under_way(99, at(1_099)));
+    }
+}

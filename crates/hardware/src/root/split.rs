@@ -271,4 +271,75 @@ mod tests {
             prop_assert_eq!(at, offset + u64::from(length));
         }
     }
+
+    #[test]
+    fn a_line_that_is_partly_requested_goes_by_itself() {
+        let split = CompletionSplit { splits_partial: true, ..CompletionSplit::simple(256) };
+        assert_eq!(lengths(&split, 0, 256), [256]);
+        assert_eq!(lengths(&split, 32, 224), [32, 192]);
+        assert_eq!(lengths(&split, 32, 192), [32, 64, 64, 32], "the last whole ones line by line");
+        assert_eq!(lengths(&split, 64, 160), [64, 64, 32]);
+        assert_eq!(lengths(&split, 63, 66), [1, 64, 1]);
+    }
+
+    #[test]
+    fn the_largest_are_those_of_large_requests() {
+        let split = CompletionSplit { splits_last: false, ..haswell() };
+        assert_eq!(split.most(64), 64);
+        assert_eq!([65, 256, 257].map(|length| split.most(length)), [128; 3]);
+        let most = CompletionSplit { tiny: 32, small: 128, large: 192, ..split };
+        assert_eq!([64, 65, 256, 257].map(|length| most.most(length)), [64, 128, 128, 192]);
+        assert_eq!(lengths(&split, 0, 1984), [128; 16][..15].iter().copied().chain([64]).collect::<Vec<_>>());
+        assert_eq!(lengths(&split, 0, 1985)[..2], [256, 256]);
+        // An odd multiple of 512 bytes that begins with a line of a multiple of 256.
+        for (address, length, first) in [
+            (0, 512, 256),
+            (0, 1024, 128),
+            (0, 1536, 256),
+            (0x13f, 512, 65),
+            (0x140, 512, 64),
+            (0x23f, 449, 193),
+        ] {
+            assert_eq!(lengths(&split, address, length)[0], first, "{address:#x} {length}");
+        }
+    }
+
+    #[test]
+    fn a_pair_waits_for_its_second_line_no_longer_than_the_window() {
+        let split = CompletionSplit { combine_window: Duration::from_ns(8), ..CompletionSplit::simple(128) };
+        for (behind, expected) in [(8_000, &[128][..]), (8_001, &[64, 64])] {
+            let mut pieces = Vec::new();
+            split.cut(0, 128, &[Time::ZERO, Time::from_ps(behind)], Combining::Nothing, 256, &mut pieces);
+            assert_eq!(pieces.iter().map(|piece| piece.length).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    proptest! {
+        /// Units that a piece touches, less the doublewords that it touches, counted byte by byte.
+        #[test]
+        fn padding_fills_units(address in 0u64..4096, length in 1u32..300, granule in 0u32..80) {
+            let split = CompletionSplit { granule, ..CompletionSplit::simple(256) };
+            let piece = Piece { address, length, first: 0, last: 0 };
+            let touched = |unit: u64| {
+                let mut units: Vec<u64> = (address..address + u64::from(length)).map(|at| at / unit).collect();
+                units.dedup();
+                units.len() as u64 * unit
+            };
+            let unit = u64::from(granule.max(4));
+            prop_assume!(unit % 4 == 0);
+            prop_assert_eq!(u64::from(split.padding(&piece)), touched(unit) - touched(4));
+        }
+
+        #[test]
+        fn a_piece_knows_its_lines(offset in 0u64..4096, length in 1u32..=4096) {
+            let length = length.min(4096 - offset as u32);
+            let mut pieces = Vec::new();
+            haswell().cut(offset, length, &[Time::ZERO; 65], Combining::Waiting, 256, &mut pieces);
+            let line = |at: u64| (at / LINE - offset / LINE) as usize;
+            for piece in pieces {
+                let last = piece.address + u64::from(piece.length) - 1;
+                prop_assert_eq!((piece.first, piece.last), (line(piece.address), line(last)));
+            }
+        }
+    }
 }

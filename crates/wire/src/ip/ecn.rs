@@ -37,6 +37,7 @@ mod tests {
             Ipv4Header { traffic_class: class, ..Ipv4Header::new(own, own, 6, 40) }.emit(&mut packet);
             let before = packet.clone();
             assert_eq!(mark(&mut packet), class & MASK != NOT_CAPABLE);
+            assert_eq!((&packet[2..10], &packet[12..]), (&before[2..10], &before[12..]));
             let (header, _) = Ipv4Header::parse_checked(&packet).unwrap();
             let expected = if class & MASK == NOT_CAPABLE { class } else { class | CONGESTED };
             assert_eq!(header.traffic_class, expected);

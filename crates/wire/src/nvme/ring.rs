@@ -20,7 +20,7 @@ impl SubmissionRing {
 
     /// Entries that may be written now.
     pub const fn free(&self) -> u16 {
-        (self.head + self.entries - self.tail - 1) % self.entries
+        self.entries - 1 - self.behind_head(self.tail)
     }
 
     /// Allocates the next entry and returns its index. To submit it, write the entry, then the [tail](Self::tail) to
@@ -45,12 +45,16 @@ impl SubmissionRing {
         if head >= self.entries {
             return false;
         }
-        let used = (self.tail + self.entries - self.head) % self.entries;
-        let taken = (head + self.entries - self.head) % self.entries;
-        if taken <= used {
+        let is_submitted = self.behind_head(head) <= self.behind_head(self.tail);
+        if is_submitted {
             self.head = head;
         }
-        taken <= used
+        is_submitted
+    }
+
+    /// Entries from the head to `place`.
+    const fn behind_head(&self, place: u16) -> u16 {
+        if place >= self.head { place - self.head } else { self.entries - (self.head - place) }
     }
 }
 

@@ -243,6 +243,16 @@ mod tests {
                 }
             }
             assert_eq!(parse(framing, &out), Ok((Frame::Nullified, out.len())));
+            // Another bit error, or the end of a packet that is not nullified.
+            let last_of_lcrc = out.len() - if framing == Framing::Tokens { 5 } else { 2 };
+            let mut wrong = out.clone();
+            wrong[last_of_lcrc] ^= 1;
+            assert!(matches!(parse(framing, &wrong), Err(FrameError::Lcrc { .. })), "{framing:?}");
+            match framing {
+                Framing::Symbols => *out.last_mut().unwrap() = END,
+                Framing::Tokens => *out.last_mut().unwrap() = 0,
+            }
+            assert!(matches!(parse(framing, &out), Err(FrameError::Lcrc { .. })), "{framing:?}");
         }
     }
 

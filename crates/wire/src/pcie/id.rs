@@ -119,7 +119,7 @@ impl fmt::Display for IdError {
 impl std::error::Error for IdError {}
 
 fn hex(text: &str, max_digits: usize, max: u16) -> Option<u16> {
-    let plain = !text.is_empty() && text.len() <= max_digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let plain = text.len() <= max_digits && text.bytes().all(|b| b.is_ascii_hexdigit());
     u16::from_str_radix(text, 16).ok().filter(|&n| plain && n <= max)
 }
 

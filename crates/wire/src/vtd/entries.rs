@@ -23,7 +23,7 @@ pub struct Features {
     pub five_level: bool,
     /// 2 MiB leaves are supported.
     pub pages_2mib: bool,
-    /// 1 GiB leaves are supported.
+    /// 1 GiB leaves are supported, and then those of 2 MiB.
     pub pages_1gib: bool,
     /// Interrupts can be posted to guests.
     pub posts_interrupts: bool,

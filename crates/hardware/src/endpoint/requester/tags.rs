@@ -153,3 +153,48 @@ impl Tags {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(length: u32) -> TaggedRead {
+        TaggedRead {
+            read: 0,
+            offset: 0,
+            length,
+            left: length,
+            answered: false,
+            largest: 0,
+            deadline: Time::ZERO,
+        }
+    }
+
+    #[test]
+    fn tags_and_room_for_data_are_taken_and_come_back() {
+        let mut tags = Tags::default();
+        assert_eq!((tags.usable(), tags.are_used_up()), (0, true));
+        tags.allow(0..2);
+        assert_eq!((tags.usable(), tags.are_used_up(), tags.in_use()), (2, false, 0));
+        // One may be larger than all room; others have to fit.
+        let take = |tags: &mut Tags, length, buffer| {
+            tags.take(length, buffer).inspect(|&tag| tags.assign(tag, read(length)))
+        };
+        assert_eq!(take(&mut tags, 100, 10), Some(0));
+        assert_eq!((take(&mut tags, 1, 100), take(&mut tags, 1, 101)), (None, Some(1)));
+        assert_eq!((tags.are_used_up(), tags.in_use()), (true, 2));
+        assert!(tags.outstanding(0).is_some_and(|read| read.length == 100) && tags.outstanding(2).is_none());
+        tags.outstanding(1).unwrap().answered = true;
+        assert!(tags.outstanding(1).is_none());
+        assert_eq!(tags.all_outstanding().map(|(tag, _)| tag).collect::<Vec<_>>(), [0]);
+        tags.free(0);
+        assert_eq!((take(&mut tags, 50, 50), take(&mut tags, 50, 51)), (None, Some(0)));
+        // Ten-bit tags, which differ from all others; those in use keep theirs until they are free.
+        tags.allow(256..258);
+        assert_eq!((tags.usable(), tags.in_use()), (2, 2));
+        tags.free(0);
+        tags.free(1);
+        assert_eq!([0; 3].map(|_| take(&mut tags, 8, 100)), [Some(256), Some(257), None]);
+        assert_eq!(tags.in_use(), 2);
+    }
+}

@@ -171,9 +171,10 @@ impl InterconnectParams {
 
 #[cfg(test)]
 mod tests {
-    use units::Bytes;
+    use units::{ByteRate, Bytes, Duration, HostPhysical};
 
     use super::*;
+    use crate::memory::params::{InterconnectLink, MemoryRange};
 
     #[test]
     fn impossible_machines_are_named() {
@@ -190,5 +191,117 @@ mod tests {
         assert!(wrong(|p| p.sockets[0].llc.geometry.size = Bytes::new(1000)).contains("multiple"));
         assert!(wrong(|p| p.sockets[1].memory = p.sockets[0].memory.clone()).contains("overlaps"));
         assert!(wrong(|p| p.sockets.truncate(1)).contains("nodes 0 to 0"));
+    }
+
+    #[test]
+    fn values_are_taken_up_to_their_limits() {
+        use crate::memory::params::{RefreshParams, RowBufferParams, SliceFold};
+        let check = |change: &dyn Fn(&mut MemoryParams)| {
+            let mut params = MemoryParams::example();
+            change(&mut params);
+            params.validate().map_err(|error| error.to_string())
+        };
+        let (one, none) = (Duration::from_ns(1), Duration::ZERO);
+        let llc = |size: u64, ways: u8, index: SetIndex, replacement| {
+            let geometry = CacheGeometry { size: Bytes::new(size), ways, index, replacement };
+            move |p: &mut MemoryParams| {
+                (p.sockets[0].llc.geometry, p.sockets[0].llc.ddio.ways) = (geometry, 0)
+            }
+        };
+        let (plain, lru) = (SetIndex::Plain, ReplacementPolicy::Lru);
+        let sliced = |slices, sets: u64| {
+            llc(64 * 16 * sets, 16, SetIndex::Sliced { slices, fold: SliceFold::Wrap }, lru)
+        };
+        let dram = |change: &'static dyn Fn(&mut DramParams)| {
+            move |p: &mut MemoryParams| change(&mut p.sockets[0].dram)
+        };
+        let memory = |base, size| {
+            let range = MemoryRange { base: HostPhysical::new(base), size: Bytes::new(size) };
+            move |p: &mut MemoryParams| p.sockets[1].memory = vec![range]
+        };
+        let refresh = |duration| {
+            let refresh = RefreshParams { interval: Duration::from_ns(2), duration, staggered: false };
+            move |p: &mut MemoryParams| p.sockets[0].dram.refresh = Some(refresh)
+        };
+        let rows = |row, activate| {
+            let rows = RowBufferParams { row: Bytes::new(row), activate, precharge: none, idle: none };
+            move |p: &mut MemoryParams| {
+                p.sockets[0].dram.access = Duration::from_ns(1);
+                p.sockets[0].dram.row_buffer = Some(rows);
+            }
+        };
+        let link = |between| move |p: &mut MemoryParams| p.interconnect.links[0].between = between;
+        let mib = 1 << 20;
+        type Change<'a> = &'a dyn Fn(&mut MemoryParams);
+        let cases: [(Change<'_>, &str); 43] = [
+            (&llc(16 * mib, 16, plain, lru), ""),
+            (&llc(0, 16, plain, lru), "multiple"),
+            (&llc(16 * mib, 0, plain, lru), "0 ways"),
+            (&llc(64 << 22, 1, plain, lru), ""),
+            (&llc(64 * ((1 << 22) + 1), 1, plain, lru), "too many sets"),
+            (&llc(15 * mib, 15, plain, ReplacementPolicy::TreePlru), "power of two ways"),
+            (&llc(16 * mib, 16, plain, ReplacementPolicy::TreePlru), ""),
+            (&llc(15 * mib, 15, plain, lru), ""),
+            (&sliced(16, 16 << 12), ""),
+            (&sliced(17, 17 << 12), "17 slices"),
+            (&sliced(0, 1 << 12), "0 slices"),
+            (&sliced(3, 3 << 12), ""),
+            (&sliced(3, 1 << 14), "3 slices"),
+            (&sliced(2, 6 << 12), "2 slices"),
+            (&dram(&|d| (d.channels, d.ranks) = (1, 1)), ""),
+            (&dram(&|d| d.channels = 0), "channel"),
+            (&dram(&|d| d.ranks = 0), "rank"),
+            (&dram(&|d| d.interleave = Bytes::new(64)), ""),
+            (&dram(&|d| d.interleave = Bytes::new(0)), "interleave"),
+            (&dram(&|d| d.interleave = Bytes::new(96)), "interleave"),
+            (&dram(&|d| d.channel_bandwidth = ByteRate::from_bytes_per_s(0)), "bandwidth"),
+            (&dram(&|d| (d.write_queue, d.write_batch) = (0, 0)), "accepts no write"),
+            (&dram(&|d| (d.write_queue, d.write_batch) = (4, 4)), ""),
+            (&dram(&|d| (d.write_queue, d.write_batch) = (4, 5)), "at once"),
+            (&dram(&|d| (d.write_queue, d.write_batch) = (4, 0)), "at once"),
+            (&dram(&|d| d.banks = 12), "power of two"),
+            (&refresh(one), ""),
+            (&refresh(Duration::from_ns(2)), "does not end"),
+            (&rows(64, one), ""),
+            (&rows(63, one), "at least 64 B"),
+            (&rows(64, Duration::from_ps(1_001)), "cannot save"),
+            (&memory((1 << 39) - 8192, 4096), ""),
+            (&memory((1 << 39) - 4096, 4096), "too few"),
+            (&memory((1 << 39) - 4096, 8192), "below 512 GiB"),
+            (&memory(!63, 64), "below 512 GiB"),
+            (&memory(8 << 30, 0), "whole lines"),
+            (&memory(8 << 30, 96), "whole lines"),
+            (&memory((8 << 30) + 32, 4096), "whole lines"),
+            (&memory((8 << 30) + 32, 4096 + 32), "whole lines"),
+            (&link((0, 0)), "connects 0 and 0"),
+            (&link((0, 2)), "nodes 0 to 1"),
+            (&link((2, 1)), "nodes 0 to 1"),
+            (&|p| p.interconnect.links[0].bandwidth = ByteRate::from_bytes_per_s(0), "bandwidth"),
+        ];
+        for (n, (change, expected)) in cases.into_iter().enumerate() {
+            match check(change) {
+                Ok(()) => assert_eq!(expected, "", "case {n}"),
+                Err(error) => assert!(!expected.is_empty() && error.contains(expected), "case {n}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_socket_has_to_be_reached() {
+        let chain = |links: &[(u8, u8)]| {
+            let mut params = MemoryParams::example();
+            let link = params.interconnect.links[0];
+            for n in 2..4 {
+                let mut socket = params.sockets[1].clone();
+                socket.memory[0].base = HostPhysical::new(n << 36);
+                params.sockets.push(socket);
+            }
+            params.interconnect.links =
+                links.iter().map(|&between| InterconnectLink { between, ..link }).collect();
+            params.validate().is_ok()
+        };
+        assert!(chain(&[(0, 1), (1, 2), (2, 3)]) && chain(&[(3, 2), (2, 1), (1, 0)]));
+        assert!(chain(&[(0, 3), (3, 1), (0, 2)]));
+        assert!(!chain(&[(1, 2), (2, 3), (3, 1)]) && !chain(&[(0, 1), (2, 3)]) && !chain(&[(0, 1), (1, 2)]));
     }
 }

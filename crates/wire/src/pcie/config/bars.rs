@@ -94,8 +94,5 @@ pub fn from_sizing(low: u32, high: u32, sized_low: u32, sized_high: u32) -> Opti
     };
     let sized = sized & !mask;
     let writable = if kind.is_64() { sized } else { sized & 0xffff_ffff };
-    // I/O BARs may omit the upper 16 bits.
-    let sized =
-        if matches!(kind, BarKind::Io) && sized & 0xffff_0000 == 0 { sized | 0xffff_0000 } else { sized };
     (writable != 0).then(|| Bar { kind, size: 1 << sized.trailing_zeros(), address: address & !mask })
 }

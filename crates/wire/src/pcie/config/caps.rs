@@ -80,7 +80,7 @@ impl Walk {
 
     /// Walks the extended capabilities.
     pub const fn extended() -> Self {
-        Self { step: Step::Entry(EXTENDED), extended: true, left: (4096 - 256) / 8 }
+        Self { step: Step::Entry(EXTENDED), extended: true, left: (4096 - 256) / 8 - 1 }
     }
 
     /// Offset of the next doubleword to read; `None` at the end of the list.
@@ -120,8 +120,8 @@ impl Walk {
 
     fn go_to(&mut self, offset: u16) {
         let lowest = if self.extended { EXTENDED } else { 0x40 };
-        self.left = self.left.saturating_sub(1);
         self.step = if offset >= lowest && self.left > 0 { Step::Entry(offset) } else { Step::Done };
+        self.left = self.left.saturating_sub(1);
     }
 }
 

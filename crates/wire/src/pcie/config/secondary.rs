@@ -6,8 +6,6 @@ use crate::pcie::Width;
 
 /// Link control 3: requests that the link be equalised again.
 pub const LINK_CONTROL_3: u16 = 4;
-/// Lane error status, one bit per lane.
-pub const LANE_ERRORS: u16 = 8;
 /// Equalisation presets, two bytes per lane.
 const LANES: u16 = 12;
 
@@ -20,5 +18,5 @@ pub(super) const fn len(width: Width) -> u16 {
 pub(super) fn emit(image: &mut Image, at: u16) {
     /// Perform Equalisation and its interrupt enable.
     const EQUALISATION: u32 = 0b11;
-    image.rw32(at + LINK_CONTROL_3, EQUALISATION).value32(at + LANE_ERRORS, 0);
+    image.rw32(at + LINK_CONTROL_3, EQUALISATION);
 }

@@ -159,7 +159,7 @@ impl ConfigSpace {
             return;
         }
         match at {
-            _ if at >= EXTENDED => self.report_extended(at, new, changed, out),
+            _ if at >= EXTENDED => self.report_extended(at, new, out),
             0x00..=0x3f => self.report_header(at, new, changed, out),
             _ => self.report_capability(at, new, changed, triggered, out),
         }
@@ -194,7 +194,7 @@ impl ConfigSpace {
                 out.push(ConfigEffect::BarMoved { bar: if own { i as u8 } else { i as u8 - 1 } });
             }
             header::ROM_TYPE0 | header::ROM_TYPE1 => out.push(ConfigEffect::RomMoved),
-            header::INTERRUPT_LINE if self.offsets.bridge => {
+            header::INTERRUPT_LINE => {
                 let bit = u32::from(header::BRIDGE_SECONDARY_RESET) << 16;
                 if changed & bit != 0 {
                     out.push(ConfigEffect::SecondaryBusReset(new & bit != 0));
@@ -246,14 +246,12 @@ impl ConfigSpace {
                 }
             }
             pcie_cap::LINK_CONTROL_2 => out.push(ConfigEffect::LinkControl),
-            slot::CONTROL if changed as u16 != 0 => {
-                out.push(ConfigEffect::SlotCommand { control: new as u16 })
-            }
+            slot::CONTROL => out.push(ConfigEffect::SlotCommand { control: new as u16 }),
             _ => {}
         }
     }
 
-    fn report_extended(&self, at: u16, new: u32, changed: u32, out: &mut Vec<ConfigEffect>) {
+    fn report_extended(&self, at: u16, new: u32, out: &mut Vec<ConfigEffect>) {
         let offsets = &self.offsets;
         if offsets.aer.is_some_and(|c| (c..c + aer::LEN).contains(&at)) {
             out.push(ConfigEffect::ErrorReporting);
@@ -270,7 +268,7 @@ impl ConfigSpace {
         }
         let Some((c, register)) = offsets.sriov.and_then(|c| Some((c, at.checked_sub(c)?))) else { return };
         match register {
-            sriov::CONTROL | sriov::NUMBER if changed != 0 => {
+            sriov::CONTROL | sriov::NUMBER => {
                 let control = self.dword(c + sriov::CONTROL) as u16;
                 out.push(ConfigEffect::Sriov {
                     enabled: control & sriov::ENABLE != 0,

@@ -125,6 +125,190 @@ fn errors_name_field_and_allowed_values() {
     assert!(error(&[(14, 0xf), (15, 0xf0)], 16).contains("4 KiB"));
 }
 
+#[test]
+fn a_packet_that_breaks_a_rule_is_told_which() {
+    let told = |tlp: Tlp| tlp.check().map_err(|error| error.to_string().replace("malformed TLP: ", ""));
+    let with = |kind, common: Common| Tlp { common, ..Tlp::new(kind) };
+    let read = |change: fn(&mut MemoryRequest)| {
+        let mut request = memory(0x1_2345_6000, 8);
+        change(&mut request);
+        Tlp::new(TlpKind::MemoryRead(request))
+    };
+    let completion = |change: fn(&mut CompletionHeader)| {
+        let mut header = CompletionHeader::with_data(Bdf::default(), &memory(0x1000, 4), 0x1000, 4, 4);
+        change(&mut header);
+        header
+    };
+    let data = |change| Tlp::new(TlpKind::CompletionData(completion(change)));
+    let none = |change| Tlp::new(TlpKind::Completion(completion(change)));
+    let message = |length_dw| {
+        let plain = Message::plain(Bdf::default(), Routing::Local, MessageCode::VENDOR_TYPE_1);
+        Tlp::new(TlpKind::Message(Message { length_dw, ..plain }))
+    };
+    let io = IoRequest { requester: Bdf::default(), tag: 0, address: 0x40, first_be: 0xf };
+    let config = ConfigRequest {
+        requester: Bdf::default(),
+        tag: 0,
+        target: Bdf::default(),
+        register: 0x40,
+        first_be: 0xf,
+        config_type: ConfigType::Type0,
+    };
+    let (io_read, config_read) = (TlpKind::IoRead(io), TlpKind::ConfigRead(config));
+    let plain = Common::DEFAULT;
+    for (tlp, expected) in [
+        (read(|_| ()), ""),
+        (read(|r| r.tag = 1023), ""),
+        (read(|r| r.tag = 1024), "tag is 0x400"),
+        (read(|r| r.tag = 1025), "tag is 0x401"),
+        (read(|r| r.address += 2), "address is 0x123456002"),
+        (read(|r| r.length_dw = 0), "length is 0x0"),
+        (read(|r| r.length_dw = 1024), ""),
+        (read(|r| r.length_dw = 1025), "length is 0x401"),
+        (read(|r| (r.address, r.length_dw) = (0xff0, 5)), "address and length is 0xff0"),
+        (read(|r| (r.first_be, r.last_be) = (5, 9)), ""),
+        (read(|r| (r.address, r.first_be) = (4, 5)), "first byte enables of a longer request is 0x5"),
+        (read(|r| (r.address, r.last_be) = (4, 9)), "last byte enables of a longer request is 0x9"),
+        (read(|r| r.first_be = 0), "first byte enables of a longer request is 0x0"),
+        (read(|r| r.first_be = 0x10), "first byte enables is 0x10"),
+        (read(|r| r.last_be = 0), "last byte enables of a longer request is 0x0"),
+        (read(|r| r.last_be = 0xf), ""),
+        (read(|r| r.last_be = 0x10), "last byte enables of a longer request is 0x10"),
+        (read(|r| r.last_be = 0x11), "last byte enables of a longer request is 0x11"),
+        (read(|r| r.length_dw = 1), "last byte enables of a single doubleword is 0xf"),
+        (with(read(|_| ()).kind, Common { traffic_class: 7, ..plain }), ""),
+        (with(read(|_| ()).kind, Common { traffic_class: 8, ..plain }), "traffic class is 0x8"),
+        (with(read(|_| ()).kind, Common { address_type: AddressType::Reserved, ..plain }), "AT is 0x3"),
+        (data(|c| c.byte_count = 4096), ""),
+        (data(|c| c.byte_count = 4097), "byte count is 0x1001"),
+        (data(|c| c.byte_count = 0), "byte count is 0x0"),
+        (data(|c| c.lower_address = 0x7f), ""),
+        (data(|c| c.lower_address = 0x80), "lower address is 0x80"),
+        (data(|c| c.lower_address = 0x81), "lower address is 0x81"),
+        (data(|c| c.length_dw = 0), "length of a CplD is 0x0"),
+        (data(|c| c.length_dw = 1025), "length of a CplD is 0x401"),
+        (none(|_| ()), "length of a Cpl is 0x1"),
+        (none(|c| c.length_dw = 0), ""),
+        (message(0), ""),
+        (message(1024), ""),
+        (message(1025), "length of a message is 0x401"),
+        (message(1026), "length of a message is 0x402"),
+        (Tlp::new(io_read), ""),
+        (with(io_read, Common { traffic_class: 1, ..plain }), "TC of a configuration or I/O request is 0x1"),
+        (
+            with(io_read, Common { no_snoop: true, ..plain }),
+            "attributes of a configuration or I/O request is 0x1",
+        ),
+        (Tlp::new(TlpKind::IoRead(IoRequest { address: 2, ..io })), "address is 0x2"),
+        (Tlp::new(TlpKind::IoRead(IoRequest { first_be: 0x10, ..io })), "first byte enables is 0x10"),
+        (Tlp::new(config_read), ""),
+        (with(config_read, Common { relaxed_ordering: true, ..plain }), "I/O request is 0x2"),
+        (with(config_read, Common { id_based_ordering: true, ..plain }), "I/O request is 0x4"),
+        (Tlp::new(TlpKind::ConfigRead(ConfigRequest { register: 0x1000, ..config })), "register is 0x1000"),
+        (
+            Tlp::new(TlpKind::ConfigRead(ConfigRequest { first_be: 0x1f, ..config })),
+            "first byte enables is 0x1f",
+        ),
+    ] {
+        match told(tlp) {
+            Ok(()) => assert_eq!(expected, "", "{tlp}"),
+            Err(error) => assert!(!expected.is_empty() && error.contains(expected), "{error} {expected}"),
+        }
+    }
+    // What else a received packet cannot be.
+    let parsed = |kind, (at, byte): (usize, u8)| {
+        let mut packet = bytes(&Tlp::new(kind));
+        packet[at] = byte;
+        Tlp::parse(&packet).map_err(|error| error.to_string().replace("malformed TLP: ", ""))
+    };
+    for kind in [io_read, config_read] {
+        assert!(parsed(kind, (7, 0x1f)).is_err_and(|error| error.contains("request is 0x1,")));
+        assert!(parsed(kind, (3, 2)).is_err_and(|error| error.contains("I/O request is 0x2,")));
+    }
+    // An address type means nothing there.
+    assert_eq!(parsed(io_read, (2, 0x0c)), Ok((Tlp::new(io_read), 12)));
+    let name = |first| parsed(io_read, (0, first)).map_or_else(|error| error, |_| String::new());
+    for (first, expected) in [
+        (0x01, "MRdLk"),
+        (0x0b, "(CplLk)"),
+        (0x1b, "TCfgRd"),
+        (0x1f, "undefined"),
+        (0x4b, "CplDLk"),
+        (0x4c, "FetchAdd"),
+        (0x4d, "Swap"),
+        (0x6d, "Swap"),
+        (0x4e, "CAS"),
+        (0x5b, "DMWr"),
+        (0x7b, "DMWr"),
+        (0x9f, "TLP prefix"),
+        (0xa0, "undefined"),
+    ] {
+        assert!(name(first).contains(expected), "{first:#x}: {}", name(first));
+    }
+}
+
+#[test]
+fn packets_are_described_with_what_they_hold() {
+    let requester = Bdf::new(3, 0, 1);
+    let mut message =
+        Message::vendor(requester, Routing::ById, MessageCode::VENDOR_TYPE_0, 0x1234, [5, 6, 7, 8]);
+    assert_eq!(message.content, [0, 0, 0x12, 0x34, 5, 6, 7, 8]);
+    message.content[0] = 9;
+    message.length_dw = 2;
+    assert_eq!(message.target(), Some(Bdf::new(9, 0, 0)));
+    assert_eq!(message.to_string(), "MsgD Vendor_Defined Type 0 03:00.1 to 09:00.0 len 2 dw");
+    let io = IoRequest { requester, tag: 7, address: 0x3f8, first_be: 1 };
+    assert_eq!(io.to_string(), "03:00.1 tag 7 addr 0x3f8 be 1");
+    assert_eq!(Message::plain(requester, Routing::Broadcast, MessageCode::PME_TURN_OFF).target(), None);
+    let failed = CompletionHeader::for_read_error(
+        requester,
+        &memory(0x1_0000_0fc5, 7),
+        CompletionStatus::CompleterAbort,
+    );
+    assert_eq!(failed.to_string(), "03:00.1 CA to 03:00.1 tag 5 count 7 lower 0x45");
+}
+
+/// Base spec 2.3.1.1: bytes of its request in a completion, and whether it is the last.
+#[test]
+fn a_completion_says_how_much_it_brings() {
+    for (status, lower_address, byte_count, length_dw, here, is_last) in [
+        (CompletionStatus::Successful, 0, 128, 16, 64, false),
+        (CompletionStatus::Successful, 0x40, 64, 16, 64, true),
+        (CompletionStatus::Successful, 0x43, 65, 16, 61, false),
+        (CompletionStatus::Successful, 0x43, 61, 16, 61, true),
+        (CompletionStatus::Successful, 0x43, 60, 16, 60, true),
+        (CompletionStatus::Successful, 0, 4, 0, 0, true),
+        (CompletionStatus::UnsupportedRequest, 0, 128, 16, 64, true),
+    ] {
+        let completion = CompletionHeader {
+            completer: Bdf::default(),
+            status,
+            byte_count,
+            lower_address,
+            requester: Bdf::default(),
+            tag: 0,
+            length_dw,
+        };
+        assert_eq!((completion.bytes_here(), completion.is_last()), (here, is_last), "{completion}");
+    }
+    // From the first enabled byte to the last (table 2-40).
+    for (address, len, dws, enables) in [
+        (0x1000, 8, 2, (0xf, 0xf)),
+        (0x1000, 4, 1, (0xf, 0)),
+        (0x1001, 2, 1, (6, 0)),
+        (0x1003, 4, 2, (8, 7)),
+        (0x1002, 0, 1, (0, 0)),
+    ] {
+        let request = MemoryRequest::for_bytes(Bdf::default(), 0, address, len);
+        assert_eq!((request.length_dw, (request.first_be, request.last_be)), (dws, enables));
+        let begin = if len == 0 { address & !3 } else { address };
+        assert_eq!(
+            (request.byte_range(), request.completion_byte_count()),
+            ((begin, len), len.max(1) as u16)
+        );
+    }
+}
+
 pub(crate) fn any_bdf() -> impl Strategy<Value = Bdf> + Clone {
     any::<u16>().prop_map(Bdf::from_bits)
 }
