@@ -31,11 +31,14 @@ impl Enumerator {
     pub async fn enumerate(&self, cpu: &Cpu) {
         let buses = Buses { next: Cell::new(1), last: u8::MAX };
         let roots = self.scan_bus(cpu, 0, None, &buses).await;
-        for root in roots {
-            if root.is_bridge() {
-                self.space.assign_below(cpu, &root).await;
-            }
-            self.tune(cpu, &root).await;
+        let (ports, others): (Vec<_>, Vec<_>) = roots.into_iter().partition(|root| root.is_bridge());
+        let reserved = self.space.reserve(&ports);
+        for (port, windows) in ports.iter().zip(reserved) {
+            self.space.assign_below(cpu, port, windows).await;
+            self.tune(cpu, port).await;
+        }
+        for other in &others {
+            self.tune(cpu, other).await;
         }
     }
 
