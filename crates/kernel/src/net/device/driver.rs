@@ -93,7 +93,7 @@ impl NetCore for NetDevice {
             self.forget_driver();
             self.tx.start_all(cpu);
             if let Some(net) = self.net.upgrade() {
-                net.remove(&self);
+                net.remove(&self, cpu.now());
             }
             if let Some(upper) = self.upper() {
                 upper.changed();
