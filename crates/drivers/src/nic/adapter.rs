@@ -91,7 +91,7 @@ impl Adapter {
             device,
             features: Features::new(registers.clone(), limits),
             steering: Steering::new(registers.clone(), &limits, station),
-            counted: Counted::new(registers.clone(), kpio::silent(beside.as_ref())),
+            counted: Counted::new(registers.clone(), kpio::silent(beside.as_ref()), Rc::clone(&counters)),
             registers,
             pages,
             held,

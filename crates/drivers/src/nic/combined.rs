@@ -26,7 +26,7 @@ use wire::pcie::FunctionAddress;
 use super::adapter::Adapter;
 use super::params::NicCosts;
 use crate::flows::SteeredFlows;
-use crate::members::{self, Member as _};
+use crate::members::{self, FormerMembers, Member as _};
 
 /// Place of a function.
 struct Slot {
@@ -90,6 +90,9 @@ pub(super) struct Combined {
     is_open: Cell<bool>,
     flows: Rc<SteeredFlows>,
     settings: RefCell<Settings>,
+    /// Functions that are being removed, which still count.
+    leaving: RefCell<Vec<Rc<Adapter>>>,
+    former: FormerMembers,
 }
 
 impl Combined {
@@ -117,6 +120,8 @@ impl Combined {
                 is_open: Cell::new(false),
                 flows: SteeredFlows::new(Rc::clone(&adapter.kernel), driver_of),
                 settings: RefCell::default(),
+                leaving: RefCell::default(),
+                former: FormerMembers::default(),
             }
         });
         combined.seat(adapter);
@@ -186,7 +191,11 @@ impl Combined {
         let Some(adapter) = slot.adapter.take() else { return };
         slot.has_carrier.set(false);
         self.show_carrier();
+        self.leaving.borrow_mut().push(Rc::clone(&adapter));
         adapter.stop(cpu).await;
+        let (tx, others) = (adapter.statistics(cpu).await, adapter.device_statistics(cpu).await);
+        self.leaving.borrow_mut().retain(|other| !Rc::ptr_eq(other, &adapter));
+        self.former.add(&tx, &others);
         self.flows.lose(number);
         if self.slots.iter().all(|slot| slot.adapter.borrow().is_none()) {
             let core = self.core.take();
@@ -204,6 +213,12 @@ impl Combined {
 
     fn adapters(&self) -> Vec<Rc<Adapter>> {
         self.slots.iter().filter_map(Slot::adapter).collect()
+    }
+
+    /// Functions whose counters are not among those of former ones.
+    fn counting(&self) -> Vec<Rc<Adapter>> {
+        let leaving = self.leaving.borrow();
+        self.slots.iter().filter_map(Slot::adapter).chain(leaving.iter().cloned()).collect()
     }
 
     /// The function behind a queue, if it is usable and has such a queue, and the queue's number there.
@@ -301,8 +316,8 @@ impl NetDriver for Combined {
 
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
-            let mut sum = TxStatistics::default();
-            for adapter in self.adapters() {
+            let mut sum = self.former.tx();
+            for adapter in self.counting() {
                 sum.add(&adapter.statistics(cpu).await);
             }
             sum
@@ -311,8 +326,8 @@ impl NetDriver for Combined {
 
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
-            let mut sum = DeviceStatistics::default();
-            for adapter in self.adapters() {
+            let mut sum = self.former.others();
+            for adapter in self.counting() {
                 sum.add(&adapter.device_statistics(cpu).await);
             }
             sum

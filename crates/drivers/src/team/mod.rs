@@ -25,7 +25,7 @@ use units::BitRate;
 use wire::ip::Dissection;
 
 use crate::flows::SteeredFlows;
-use crate::members::{self, Member as _};
+use crate::members::{self, FormerMembers, Member as _};
 
 pub use settings::TeamMode;
 
@@ -112,6 +112,7 @@ pub struct Team {
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
     flows: Rc<SteeredFlows>,
+    former: FormerMembers,
 }
 
 impl Team {
@@ -154,6 +155,7 @@ impl Team {
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
                 flows: SteeredFlows::new(Rc::clone(&kernel), driver_of),
+                former: FormerMembers::default(),
             }
         });
         taken?;
@@ -179,6 +181,10 @@ impl Team {
         }
         device.set_upper(member.port.as_upper())?;
         self.flows.lose(number);
+        if let Some(former) = member.device() {
+            let (tx, others) = (former.statistics(cpu).await, former.device_statistics(cpu).await);
+            self.former.add(&tx, &others);
+        }
         member.device.replace(Some(Rc::clone(&device)));
         if self.is_open.get() {
             device.open(cpu).await?;
@@ -334,7 +340,7 @@ impl NetDriver for Team {
 
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
-            let mut sum = TxStatistics::default();
+            let mut sum = self.former.tx();
             for device in self.devices() {
                 sum.add(&device.statistics(cpu).await);
             }
@@ -344,7 +350,7 @@ impl NetDriver for Team {
 
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
-            let mut sum = DeviceStatistics::default();
+            let mut sum = self.former.others();
             for device in self.devices() {
                 sum.add(&device.device_statistics(cpu).await);
             }

@@ -295,6 +295,54 @@ fn one_device_hides_the_functions() {
     assert!(device.has_carrier());
 }
 
+/// Each packet given to the device is counted, also those that were in a function that went.
+#[test]
+fn counters_keep_what_functions_that_went_have_sent() {
+    const FRAMES: u32 = 300;
+    for by in By::BOTH {
+        let pair = pair(by);
+        let (device, buffers) = (device(&pair, by), Buffers::new(&pair.hosts[1].kernel));
+        let statistics = |pair: &Pair| {
+            let device = Rc::clone(&device);
+            pair.run(1, 0, move |cpu| Box::pin(async move { device.statistics(&cpu).await }))
+        };
+        let sending = [0, 1].map(|near| {
+            let (device, buffers) = (Rc::clone(&device), Rc::clone(&buffers));
+            pair.spawn(1, CORES[near], move |cpu| {
+                Box::pin(async move {
+                    for number in 0..FRAMES {
+                        let packet = buffers.packet(&cpu, &frame(near as u32 + 1, 300, number), 4096);
+                        device.send(&cpu, packet, false).unwrap();
+                        cpu.sleep(Duration::from_us(2)).await;
+                    }
+                })
+            })
+        });
+        let mut last = statistics(&pair);
+        let mut went = |pair: &Pair| {
+            let now = statistics(pair);
+            assert!(now.frames >= last.frames && now.lost >= last.lost, "{by:?}: {last:?} {now:?}");
+            last = now;
+        };
+        for up in [false, true] {
+            pair.run_for(Duration::from_us(200));
+            went(&pair);
+            set_link(&pair, 0, up);
+            pair.run_for(Duration::from_us(50));
+            went(&pair);
+        }
+        for sending in sending {
+            pair.simulation.block_on(async move { sending.wait().await }).unwrap();
+        }
+        pair.run_for(Duration::from_ms(150));
+        let end = statistics(&pair);
+        assert!(end.frames > 500 && end.lost < 40, "{by:?}: {end:?}");
+        // A packet that the device has counted is lost as well if the driver did not see its completion.
+        let (given, told) = (u64::from(2 * FRAMES), end.frames + end.failed + end.lost);
+        assert!((given..=given + end.lost).contains(&told), "{by:?}: {end:?}");
+    }
+}
+
 /// Counters are those of all functions.
 #[test]
 fn counters_are_sums() {
