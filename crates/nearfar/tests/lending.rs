@@ -52,6 +52,22 @@ fn a_borrowed_drive_is_read_whatever_the_iommus_do() {
     }
 }
 
+/// Each adapter's own memory is reached by others, wherever it is.
+#[test]
+fn adapters_of_any_socket_lend() {
+    for slots in [["slot", "slot-socket1"], ["slot-socket1", "slot"]] {
+        let [a, b] = [("a", "", slots[0]), ("b", DRIVE, slots[1])].map(|(name, devices, slot)| {
+            let drive = devices.replace("[[host.device]]", "[[host.device]]\nslot = \"slot.1\"");
+            host(name, "dell-t430", &format!("{}slot = \"{slot}\"\n", with(&drive, "off")))
+        });
+        let cable =
+            "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\n";
+        let done = run(&loaded(&[HEAD, &a, &b, cable, &program("a", "0", FIO)].concat()), &Silent);
+        let done = done.unwrap_or_else(|error| panic!("{slots:?}: {error}"));
+        assert!(latency(&done) > 10.0, "{slots:?}");
+    }
+}
+
 /// The kernel numbers drives as they come; a program that names one by its serial number gets that one.
 #[test]
 fn a_drive_is_found_by_its_number_whichever_came_first() {
