@@ -85,6 +85,8 @@ pub(super) struct Combined {
     kernel: Rc<dyn Kernel>,
     limits: NetLimits,
     costs: NicCosts,
+    /// Interrupt moderation of a queue for which none was set.
+    coalescing: Coalescing,
     slots: Vec<Slot>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
@@ -115,6 +117,7 @@ impl Combined {
                 kernel: Rc::clone(&adapter.kernel),
                 limits: NetLimits { tx_queues: number * queues, rx_queues: number * queues, ..own },
                 costs: adapter.params.costs,
+                coalescing: adapter.params.coalescing(),
                 slots: (0..number).map(slot).collect(),
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
@@ -413,24 +416,36 @@ impl NetDriver for Combined {
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
-        let (driver, own) = members::receiver(&self.slots, queue).ok_or(Error::Invalid)?;
-        driver.set_coalescing(cpu, own, wanted)?;
+        if queue >= self.limits.rx_queues {
+            return Err(Error::Invalid);
+        }
         self.settings.borrow_mut().coalescing.insert(queue, wanted);
-        Ok(())
+        match members::receiver(&self.slots, queue) {
+            Some((driver, own)) => driver.set_coalescing(cpu, own, wanted),
+            None => Ok(()),
+        }
     }
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
-        let (driver, own) = members::receiver(&self.slots, queue)?;
-        driver.coalescing(own)
+        match members::receiver(&self.slots, queue) {
+            Some((driver, own)) => driver.coalescing(own),
+            None => self.settings.borrow().coalescing.get(&queue).copied().or(Some(self.coalescing)),
+        }
     }
 
     fn set_rings<'a>(&'a self, cpu: &'a Cpu, wanted: Rings) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            for adapter in self.adapters() {
-                adapter.set_rings(cpu, wanted).await?;
+            let adapters = self.adapters();
+            if adapters.iter().any(|adapter| !adapter.takes_rings(wanted)) {
+                return Err(Error::Invalid);
             }
             self.settings.borrow_mut().rings = Some(wanted);
-            Ok(())
+            let mut set = Ok(());
+            for adapter in adapters {
+                let own = adapter.set_rings(cpu, wanted).await;
+                set = set.and(own);
+            }
+            set
         })
     }
 
