@@ -17,7 +17,7 @@ use wire::pcie::config::caps::id;
 use wire::pcie::config::{header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress};
 
-use crate::message::{Bars, Peer, Terms};
+use crate::message::{BarMapping, Bars, Forwarding, Peer, Terms};
 use crate::service::{LEAST_PAYLOAD, Service};
 
 /// Address and size of the interrupt message range (Intel SDM volume 3, message signalled interrupts).
@@ -370,16 +370,15 @@ impl Lender {
         self.lease(to, function, |lease, _| lease.open(cpu, &service.adapter, memory))
     }
 
-    /// Forwards up to `count` interrupts of a function, or its `legacy` one, to its borrower, using doorbell bits
-    /// from `first`. Stops forwarding if `count` is 0. Returns the number of interrupts.
+    /// Forwards up to the `wanted` interrupts of a function to its borrower, or no more if none are. Returns how many.
     pub async fn forward(
         &self,
         cpu: &Cpu,
         service: &Service,
         (to, function): (u8, Bdf),
-        (first, count): (u8, u8),
-        legacy: bool,
+        wanted: Forwarding,
     ) -> Result<u8, Error> {
+        let Forwarding { first, count, legacy } = wanted;
         let held = self.held(function)?;
         let forwarded = self.lease(to, function, |lease, _| match lease.for_guest {
             true => {
@@ -463,27 +462,28 @@ impl Lender {
         Ok(own_bars(&self.held(function)?.device))
     }
 
-    /// Lets a guest's function access a BAR of another one of the guest, at the guest's address.
+    /// Lets a guest's function access a BAR of another one of the guest.
     pub fn join_guest(
         &self,
         cpu: &Cpu,
         service: &Service,
         (to, function): (u8, Bdf),
-        (peer, bar): (Peer, u8),
-        (there, seen): ((u64, u64), u64),
+        peer: Peer,
+        mapping: BarMapping,
     ) -> Result<(), Error> {
-        let there = match peer.node == service.adapter.node() {
-            false => there,
+        let target = match peer.node == service.adapter.node() {
+            false => (mapping.target, mapping.length),
             true => {
                 let bars = self.own_peer(to, function, peer.function)?;
-                bars.get(usize::from(bar)).copied().ok_or(Error::Invalid)?
+                bars.get(usize::from(mapping.bar)).copied().ok_or(Error::Invalid)?
             }
         };
         self.lease(to, function, |lease, _| {
             if !lease.for_guest {
                 return Err(Error::NotPermitted);
             }
-            let joined = lease.reach(cpu, &service.adapter, peer.node, there, Some(seen))?;
+            let seen = Some(mapping.guest_address);
+            let joined = lease.reach(cpu, &service.adapter, peer.node, target, seen)?;
             lease.peers.entry(peer).or_default().push(joined);
             Ok(())
         })?;
