@@ -134,7 +134,7 @@ pub(crate) fn set_address(
 
 /// Wakes everything that waits for members that are down: packets take other ways, and RX queues without a ring are
 /// empty. `tx` returns the whole's number of a member's TX queue.
-pub(crate) fn pass_over_dead(
+pub(crate) fn skip_lost(
     members: &[impl Member],
     cpu: &Cpu,
     core: &dyn NetCore,

@@ -34,8 +34,8 @@ struct Slot {
     /// Number within the card of the function that was here last.
     function: Cell<Option<u8>>,
     has_carrier: Cell<bool>,
-    /// How often any function had got its carrier when this one did last.
-    since: Cell<u64>,
+    /// Rank among the functions by when their carrier came up.
+    rank: Cell<u64>,
     /// Its first queues, and how many there are.
     first: u16,
     queues: u16,
@@ -106,7 +106,7 @@ impl Combined {
             adapter: RefCell::new(None),
             function: Cell::new(None),
             has_carrier: Cell::new(false),
-            since: Cell::new(0),
+            rank: Cell::new(0),
             first: n * queues,
             queues,
         };
@@ -127,7 +127,7 @@ impl Combined {
                 former: FormerMembers::default(),
             }
         });
-        combined.seat(adapter);
+        combined.place(adapter);
         let core = adapter.kernel.register_net(Rc::clone(&combined) as Rc<dyn NetDriver>);
         *combined.core.borrow_mut() = Some(core);
         combined
@@ -140,7 +140,7 @@ impl Combined {
 
     /// Adds a function, which opens if the device is open.
     pub async fn add(self: &Rc<Self>, cpu: &Cpu, adapter: &Rc<Adapter>) {
-        let number = self.seat(adapter);
+        let number = self.place(adapter);
         let slot = &self.slots[number];
         {
             let settings = self.settings.borrow();
@@ -174,7 +174,7 @@ impl Combined {
     }
 
     /// Gives a function its place, and makes it report here.
-    fn seat(self: &Rc<Self>, adapter: &Rc<Adapter>) -> usize {
+    fn place(self: &Rc<Self>, adapter: &Rc<Adapter>) -> usize {
         let own = Some(adapter.limits.function);
         let free = |was: Option<u8>| {
             let is_free = |slot: &Slot| slot.function.get() == was && slot.adapter.borrow().is_none();
@@ -183,7 +183,7 @@ impl Combined {
         // One that comes back gets the place that it had.
         let number = free(own).or_else(|| free(None)).expect("there is a place for each function");
         self.slots[number].function.set(own);
-        adapter.set_core(Some(Rc::new(Limb { of: Rc::downgrade(self), slot: number })));
+        adapter.set_core(Some(Rc::new(FunctionCore { of: Rc::downgrade(self), slot: number })));
         *self.slots[number].adapter.borrow_mut() = Some(Rc::clone(adapter));
         number
     }
@@ -206,7 +206,7 @@ impl Combined {
                 core.unregister(cpu).await;
             }
         } else if let Some(core) = self.core() {
-            self.pass_over_dead(cpu, &*core);
+            self.skip_lost_functions(cpu, &*core);
         }
     }
 
@@ -240,9 +240,9 @@ impl Combined {
         }
     }
 
-    fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
+    fn skip_lost_functions(&self, cpu: &Cpu, core: &dyn NetCore) {
         if !self.slots.iter().all(Slot::is_usable) {
-            members::pass_over_dead(&self.slots, cpu, core, |slot, queue| self.slots[slot].first + queue);
+            members::skip_lost(&self.slots, cpu, core, |slot, queue| self.slots[slot].first + queue);
         }
     }
 
@@ -374,7 +374,7 @@ impl NetDriver for Combined {
     fn indirection(&self) -> Vec<u16> {
         // Flows without a rule go to the function that has been running longest.
         let usable = self.slots.iter().filter(|slot| slot.is_usable());
-        let Some(slot) = usable.min_by_key(|slot| slot.since.get()) else { return Vec::new() };
+        let Some(slot) = usable.min_by_key(|slot| slot.rank.get()) else { return Vec::new() };
         let table = slot.adapter().map(|adapter| adapter.indirection()).unwrap_or_default();
         table.into_iter().map(|queue| slot.first + queue).collect()
     }
@@ -459,12 +459,12 @@ impl NetDriver for Combined {
 }
 
 /// The kernel as a function of the device sees it: queue numbers are shifted to those of the whole.
-struct Limb {
+struct FunctionCore {
     of: Weak<Combined>,
     slot: usize,
 }
 
-impl Limb {
+impl FunctionCore {
     /// The device, the kernel, and the function's first queue.
     fn whole(&self) -> Option<(Rc<Combined>, Rc<dyn NetCore>, u16)> {
         let whole = self.of.upgrade()?;
@@ -473,7 +473,7 @@ impl Limb {
     }
 }
 
-impl NetCore for Limb {
+impl NetCore for FunctionCore {
     fn name(&self) -> String {
         self.whole().map_or_else(String::new, |(_, core, _)| format!("{}:{}", core.name(), self.slot))
     }
@@ -488,7 +488,7 @@ impl NetCore for Limb {
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let Some((whole, core, first)) = self.whole() else { return };
         core.poll_end(cpu, first + queue, emptied);
-        whole.pass_over_dead(cpu, &*core);
+        whole.skip_lost_functions(cpu, &*core);
     }
 
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64) {
@@ -500,7 +500,7 @@ impl NetCore for Limb {
     fn wake_queue(&self, cpu: &Cpu, queue: u16) {
         let Some((whole, core, first)) = self.whole() else { return };
         core.wake_queue(cpu, first + queue);
-        whole.pass_over_dead(cpu, &*core);
+        whole.skip_lost_functions(cpu, &*core);
     }
 
     fn set_carrier(&self, up: bool) {
@@ -508,7 +508,7 @@ impl NetCore for Limb {
         let slot = &whole.slots[self.slot];
         let had_carrier = slot.has_carrier.replace(up);
         if up && !had_carrier {
-            slot.since.set(1 + whole.slots.iter().map(|slot| slot.since.get()).max().unwrap_or(0));
+            slot.rank.set(1 + whole.slots.iter().map(|slot| slot.rank.get()).max().unwrap_or(0));
         }
         whole.show_carrier();
         let (kernel, slot) = (Rc::clone(&whole.kernel), self.slot);
@@ -520,7 +520,7 @@ impl NetCore for Limb {
                 if let Some(core) = whole.core() {
                     // Packets that waited for one function may take another now.
                     (0..whole.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));
-                    whole.pass_over_dead(&cpu, &*core);
+                    whole.skip_lost_functions(&cpu, &*core);
                 }
                 cpu.sync().await;
             })

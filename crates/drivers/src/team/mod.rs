@@ -235,8 +235,8 @@ impl Team {
         }
     }
 
-    fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
-        members::pass_over_dead(&self.members, cpu, core, |member, queue| self.tx_number(member, queue));
+    fn skip_lost_members(&self, cpu: &Cpu, core: &dyn NetCore) {
+        members::skip_lost(&self.members, cpu, core, |member, queue| self.tx_number(member, queue));
     }
 
     fn has_dead(&self) -> bool {
@@ -456,7 +456,7 @@ impl NetUpper for UpperDevice {
         let Some(core) = team.core() else { return };
         core.poll_end(cpu, team.members[self.number].first_rx + queue, emptied);
         if team.has_dead() {
-            team.pass_over_dead(cpu, &*core);
+            team.skip_lost_members(cpu, &*core);
         }
     }
 
@@ -472,7 +472,7 @@ impl NetUpper for UpperDevice {
         let Some(core) = team.core() else { return };
         core.wake_queue(cpu, team.tx_number(self.number, queue));
         if team.has_dead() {
-            team.pass_over_dead(cpu, &*core);
+            team.skip_lost_members(cpu, &*core);
         }
     }
 
@@ -487,7 +487,7 @@ impl NetUpper for UpperDevice {
                 }
                 // Packets that waited for one member may take another now.
                 (0..team.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));
-                team.pass_over_dead(&cpu, &*core);
+                team.skip_lost_members(&cpu, &*core);
                 cpu.sync().await;
             })
         };
