@@ -1,14 +1,37 @@
 //! What devices made of several members have in common: [teams](crate::team), and the functions of one card behind one
 //! network device. Queues of the whole are those of its members, one after the other.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use platform::cpu::{Cpu, Node};
-use platform::net::{MacAddr, NetCore, NetDriver};
+use platform::net::{DeviceStatistics, MacAddr, NetCore, NetDriver, TxStatistics};
 use platform::{Error, cpu::CpuId};
 
 /// Returns a member's driver, unless it is gone.
 pub(crate) type MemberDriver = Box<dyn Fn(usize) -> Option<Rc<dyn NetDriver>>>;
+
+/// What devices that were members have counted.
+#[derive(Default)]
+pub(crate) struct FormerMembers {
+    tx: RefCell<TxStatistics>,
+    others: RefCell<DeviceStatistics>,
+}
+
+impl FormerMembers {
+    pub fn add(&self, tx: &TxStatistics, others: &DeviceStatistics) {
+        self.tx.borrow_mut().add(tx);
+        self.others.borrow_mut().add(others);
+    }
+
+    pub fn tx(&self) -> TxStatistics {
+        self.tx.borrow().clone()
+    }
+
+    pub fn others(&self) -> DeviceStatistics {
+        self.others.borrow().clone()
+    }
+}
 
 /// What a device is to the network device made of several.
 pub(crate) trait Member {
@@ -111,7 +134,7 @@ pub(crate) fn set_address(
 
 /// Wakes everything that waits for members that are down: packets take other ways, and RX queues without a ring are
 /// empty. `tx` returns the whole's number of a member's TX queue.
-pub(crate) fn pass_over_dead(
+pub(crate) fn skip_lost(
     members: &[impl Member],
     cpu: &Cpu,
     core: &dyn NetCore,

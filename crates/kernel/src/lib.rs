@@ -46,7 +46,9 @@ pub use ground::{
 pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub use kernel::{GuestInterrupts, Kernel, KernelParams};
 pub use mm::NodeMemory;
-pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, NetRules, Protocols, SteeringParams};
+pub use net::{
+    EcnMode, FragmentParams, InetParams, Net, NetDevice, NetRules, NetTotals, Protocols, SteeringParams,
+};
 pub use pci::{Backend, ErrorCounters, FunctionInfo, Message, PciParams, TreeText};
 pub use sched::TaskWatcher;
 pub use sys::SysNode;

@@ -191,6 +191,27 @@ fn what_no_bar_holds_or_no_way_leads_to_is_not_mapped() {
     }
 }
 
+/// The second copier is at node 1, whose memory is above 4 GiB.
+#[test]
+fn memory_for_a_device_that_addresses_32_bits_is_below_4_gib() {
+    let machine = Machine::booted(DmaMode::Off);
+    let copier = machine.copier(1);
+    machine.run(0, move |cpu| {
+        Box::pin(async move {
+            for length in [64, PAGE, 5 * PAGE] {
+                copier.dma.set_mask(64).unwrap();
+                let far = copier.dma.alloc_coherent(&cpu, 5 * PAGE, None).unwrap();
+                assert!(far.bus.get() >= 1 << 32);
+                copier.dma.set_mask(32).unwrap();
+                let near = copier.dma.alloc_coherent(&cpu, length, None).unwrap();
+                assert!(near.bus.get() + length <= 1 << 32, "{near:?}");
+                copier.dma.free_coherent(&cpu, near);
+                copier.dma.free_coherent(&cpu, far);
+            }
+        })
+    });
+}
+
 #[test]
 fn a_device_that_addresses_32_bits_gets_such_addresses_from_the_iommu_only() {
     for (mode, works) in [(DmaMode::Off, false), (DmaMode::Lazy, true)] {

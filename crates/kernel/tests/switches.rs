@@ -43,8 +43,8 @@ fn host(params: KernelParams, model: Model, acs: u16) -> Host {
     let other = fabric.add_root_port(id, RootPortParams::ideal(), link(), 0..=0);
     let parts = SwitchParams { acs, ..SwitchParams::ideal() };
     let first = fabric.add_switch(parts.clone(), slot);
-    let near = fabric.add_switch_slot(first, 1, link());
-    let between = fabric.add_switch_slot(first, 2, link());
+    let between = fabric.add_switch_slot(first, 1, link());
+    let near = fabric.add_switch_slot(first, 2, link());
     let second = fabric.add_switch(parts, between);
     let far = fabric.add_switch_slot(second, 4, link());
     for link in [near, far, other] {
@@ -178,7 +178,7 @@ fn switches_that_are_put_in_later_get_numbers_and_windows_and_what_is_behind_the
 #[test]
 fn where_no_room_is_left_what_does_not_fit_is_not_driven_and_all_else_is() {
     // The driver does without the large BAR.
-    for (buses, memory, drives) in [(0, 64 << 30, 1), (2, 64 << 30, 2), (12, 1 << 20, 3)] {
+    for (buses, memory, drives) in [(0, 64 << 30, 1), (4, 64 << 30, 2), (12, 1 << 20, 3)] {
         let mut params = roomy(DmaMode::Off);
         (params.pci.spare_buses, params.pci.spare_prefetchable) = (buses, memory);
         let host = host(params, large(), 0);
@@ -193,6 +193,29 @@ fn where_no_room_is_left_what_does_not_fit_is_not_driven_and_all_else_is() {
             .iter()
             .any(|(_, line)| line.contains("out of bus numbers") || line.contains("no space"));
         assert!(told, "{:?}", host.kernel.log());
+    }
+}
+
+/// Below the first slot are six buses. Slots get numbers from what is left, so all others beside them have theirs.
+#[test]
+fn however_many_bus_numbers_slots_ask_for_what_is_present_has_its_own() {
+    for buses in [5, 6, 7, 8, 20, 60, 120, 255] {
+        let mut params = roomy(DmaMode::Off);
+        params.pci.spare_buses = buses;
+        let host = host(params, Model::default(), 0);
+        host.boot();
+        for _ in 0..2 {
+            assert_eq!(
+                host.driven().len(),
+                3,
+                "{buses}: {}\n{:?}",
+                host.kernel.pci_text(),
+                host.kernel.log()
+            );
+            host.check_places();
+            host.pull();
+            host.plug();
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use wire::pcie::config::{header, pcie_cap};
 
 use crate::doorbell::Heard;
 use crate::lender::{HIGH_MEMORY, LOW_MEMORY};
-use crate::message::{Bars, Peer, Reply, Request, Terms};
+use crate::message::{BarMapping, Bars, Forwarding, Peer, Reply, Request, Terms};
 use crate::service::Service;
 
 /// Unit in which guest memory is pinned: a page of its tables.
@@ -375,9 +375,9 @@ impl Mediated {
             there = bars;
         }
         for &(bar, at, length) in &seen {
-            let there = (there[usize::from(bar)].0, length);
+            let mapping = BarMapping { bar, target: there[usize::from(bar)].0, length, guest_address: at };
             let (function, peer) = (self.of.function, target.of);
-            self.ask(cpu, Request::JoinGuest { function, peer, bar, there, seen: at }).await?;
+            self.ask(cpu, Request::JoinGuest { function, peer, mapping }).await?;
         }
         if let Some(own) = self.borrowed.borrow_mut().as_mut() {
             own.reaches.insert(target.of, seen);
@@ -391,7 +391,8 @@ impl Mediated {
         let service = self.service.upgrade().ok_or(Error::NoDevice)?;
         let had = self.borrowed.borrow().as_ref().is_some_and(|borrowed| borrowed.bits.is_some());
         if had {
-            self.ask(cpu, Request::Interrupts { function, first: 0, count: 0, legacy }).await?;
+            let wanted = Forwarding { first: 0, count: 0, legacy };
+            self.ask(cpu, Request::Interrupts { function, wanted }).await?;
             self.silence();
         }
         if count == 0 {
@@ -409,7 +410,8 @@ impl Mediated {
             })
         };
         let (first, taken) = service.doorbell.take((0..count).map(listener).collect())?;
-        let asked = self.ask(cpu, Request::Interrupts { function, first, count: taken, legacy }).await;
+        let wanted = Forwarding { first, count: taken, legacy };
+        let asked = self.ask(cpu, Request::Interrupts { function, wanted }).await;
         let granted = match asked {
             Ok(Reply::Value(granted)) => Ok(granted as usize),
             Ok(_) => Err(Error::Io),

@@ -41,13 +41,35 @@ pub(crate) enum Request {
     /// Open a guest's memory to a function at the guest's addresses: the parts below and above the PCI hole,
     /// contiguous from `at` in the borrower's addresses.
     Open { function: Bdf, at: u64, low: u64, high: u64 },
-    /// Forward its interrupts, or its legacy one, to the borrower's doorbell bits from `first`; stop if `count` is 0.
-    Interrupts { function: Bdf, first: u8, count: u8, legacy: bool },
+    /// Forward its interrupts to the borrower's doorbell.
+    Interrupts { function: Bdf, wanted: Forwarding },
     /// Unmask its legacy interrupt; it is forwarded again if the cause remains.
     Unmask { function: Bdf },
-    /// Let a guest's function access a peer's BAR, which is at `there` of the peer's lender, at the guest address
-    /// `seen`.
-    JoinGuest { function: Bdf, peer: Peer, bar: u8, there: (u64, u64), seen: u64 },
+    /// Let a guest's function access a peer's BAR.
+    JoinGuest { function: Bdf, peer: Peer, mapping: BarMapping },
+}
+
+/// Interrupts of a function that go to doorbell bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Forwarding {
+    /// The first bit.
+    pub first: u8,
+    /// Bits, one for each interrupt; none ends the forwarding.
+    pub count: u8,
+    /// The legacy interrupt in place of messages.
+    pub legacy: bool,
+}
+
+/// A peer's BAR in a guest's addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BarMapping {
+    pub bar: u8,
+    /// Where the BAR is at the peer's lender.
+    pub target: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Where the guest has it.
+    pub guest_address: u64,
 }
 
 /// BARs: address and length; 0 if absent.
@@ -214,7 +236,7 @@ impl Request {
                 words[2..5].copy_from_slice(&[at, low, high]);
                 14
             }
-            Self::Interrupts { function, first, count, legacy } => {
+            Self::Interrupts { function, wanted: Forwarding { first, count, legacy } } => {
                 words[1] = bits(function);
                 words[2] = u64::from(first) | u64::from(count) << 8 | u64::from(legacy) << 16;
                 15
@@ -223,9 +245,10 @@ impl Request {
                 words[1] = bits(function);
                 17
             }
-            Self::JoinGuest { function, peer, bar, there: (at, length), seen } => {
+            Self::JoinGuest { function, peer, mapping } => {
+                let BarMapping { bar, target, length, guest_address } = mapping;
                 words[1] = bits(function);
-                words[2..7].copy_from_slice(&[peer.bits(), bar.into(), at, length, seen]);
+                words[2..7].copy_from_slice(&[peer.bits(), bar.into(), target, length, guest_address]);
                 16
             }
         };
@@ -263,17 +286,22 @@ impl Request {
             14 => Self::Open { function: of, at: words[2], low: words[3], high: words[4] },
             15 => Self::Interrupts {
                 function: of,
-                first: words[2] as u8,
-                count: (words[2] >> 8) as u8,
-                legacy: words[2] >> 16 & 1 == 1,
+                wanted: Forwarding {
+                    first: words[2] as u8,
+                    count: (words[2] >> 8) as u8,
+                    legacy: words[2] >> 16 & 1 == 1,
+                },
             },
             17 => Self::Unmask { function: of },
             16 => Self::JoinGuest {
                 function: of,
                 peer: Peer::from_bits(words[2]),
-                bar: words[3] as u8,
-                there: (words[4], words[5]),
-                seen: words[6],
+                mapping: BarMapping {
+                    bar: words[3] as u8,
+                    target: words[4],
+                    length: words[5],
+                    guest_address: words[6],
+                },
             },
             _ => return None,
         })
@@ -387,11 +415,14 @@ mod tests {
                 high
             }),
             (functions(), any::<[u8; 2]>(), any::<bool>()).prop_map(|(function, [first, count], legacy)| {
-                Request::Interrupts { function, first, count, legacy }
+                Request::Interrupts { function, wanted: Forwarding { first, count, legacy } }
             }),
             functions().prop_map(|function| Request::Unmask { function }),
-            (functions(), peers(), any::<u8>(), any::<(u64, u64)>(), any::<u64>()).prop_map(
-                |(function, peer, bar, there, seen)| Request::JoinGuest { function, peer, bar, there, seen }
+            (functions(), peers(), any::<u8>(), any::<[u64; 3]>()).prop_map(
+                |(function, peer, bar, [target, length, guest_address])| {
+                    let mapping = BarMapping { bar, target, length, guest_address };
+                    Request::JoinGuest { function, peer, mapping }
+                }
             ),
         ]
     }

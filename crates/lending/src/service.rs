@@ -431,16 +431,16 @@ impl Service {
                 lender.open(cpu, self, (node, function), (at, low, high))?;
                 Ok(Reply::Done)
             }
-            Request::Interrupts { function, first, count, legacy } => {
-                let granted = lender.forward(cpu, self, (node, function), (first, count), legacy).await?;
+            Request::Interrupts { function, wanted } => {
+                let granted = lender.forward(cpu, self, (node, function), wanted).await?;
                 Ok(Reply::Value(granted.into()))
             }
             Request::Unmask { function } => {
                 lender.unmask(cpu, self, (node, function)).await?;
                 Ok(Reply::Done)
             }
-            Request::JoinGuest { function, peer, bar, there, seen } => {
-                lender.join_guest(cpu, self, (node, function), (peer, bar), (there, seen))?;
+            Request::JoinGuest { function, peer, mapping } => {
+                lender.join_guest(cpu, self, (node, function), peer, mapping)?;
                 Ok(Reply::Done)
             }
             Request::Revoke { function } => {

@@ -609,8 +609,13 @@ impl<'a> Surroundings<'a> {
             return Err((what, (message, crate::route::known(interfaces))));
         };
         let team = self.stations.hosts[host].teams.iter().find(|team| team.name == name);
-        if setting == "rss" && team.is_some() {
-            let message = format!("the team `{name}` has no table of RX queues");
+        let lacks = match setting {
+            "rss" => Some("table of RX queues"),
+            "tx_ring" | "rx_ring" => Some("rings"),
+            _ => None,
+        };
+        if let Some(lacks) = lacks.filter(|_| team.is_some()) {
+            let message = format!("the team `{name}` has no {lacks}");
             return Err((what, (message, "its members have their own".to_owned())));
         }
         let most = (interface.max_frame.get(), interface.channels);

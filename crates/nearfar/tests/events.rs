@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 
 use hardware::ethernet::CableEnd;
 use hardware::link::Side;
-use nearfar::computer::{Computers, FinishedProgram, run_watched};
+use nearfar::computer::{Computers, FinishedProgram, run_counted, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::{CpuId, Node};
 use platform::device::FunctionIndex;
@@ -36,6 +36,26 @@ fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
 }
 
 const STREAM: &str = "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.001";
+
+/// Counters of a NIC and of its network device go on when its link has been cut and mended: every frame is in them.
+#[test]
+fn counters_of_a_device_that_comes_back_go_on() {
+    let hosts =
+        ["a", "b"].map(|name| host(name, "dell-t430", "[[host.device]]\nname = \"nic\"\nnic = \"modern\""));
+    let ping = program("a", "0", "ping -c 200 -i 0.001 10.0.0.2");
+    let cut = event("100 ms", "cut", "a:nic", "") + &event("101 ms", "mend", "a:nic", "");
+    // Never met if the counter starts anew.
+    let late =
+        "[[event]]\nwhen = \"a:nic/tx-frames > 190\"\ndo = \"set-affinity\"\nwhat = \"a:eth0\"\nto = \"3\"\n";
+    let text = [HEAD, &hosts.concat(), &cable("a", "b", ""), &ping, &cut, late].concat();
+    let done = run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let window = &done.counted[0].window;
+    let [a, b] = ["a", "b"].map(|name| window.host(name).unwrap());
+    let sent = a.of("nic/tx-frames");
+    assert!(sent >= 200 && a.of("eth0/tx-packets") >= 200, "{sent}, {}", a.of("eth0/tx-packets"));
+    assert_eq!(b.of("nic/rx-frames"), sent);
+    assert!(done.done.iter().any(|done| done.run.starts_with("set-affinity") && done.outcome.is_ok()));
+}
 
 /// When an event happened, in microseconds.
 fn happened(done: &[FinishedProgram], event: &str) -> f64 {

@@ -78,6 +78,42 @@ fn a_device_of_a_group_in_use_is_told() {
     below("").unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// A host with two drives below a switch without access control, one of them in a guest.
+fn with_shared_group(second: &str, lines: &str) -> String {
+    let no_control = "change.access_control = { value = false, source = \"assumed: test\" }";
+    let switch =
+        format!("iommu = \"strict\"\n[[host.switch]]\nname = \"sw\"\npart = \"pex8733\"\n{no_control}\n");
+    let drive = |name: &str, lines: &str| {
+        format!("[[host.device]]\nname = \"{name}\"\ndrive = \"optane-900p\"\n{lines}\n")
+    };
+    let drives = drive("disk", "slot = \"sw:1\"") + &drive("own", &format!("slot = \"sw:2\"\n{second}"));
+    [HEAD, &host("a", "dell-t430", &[&switch, &drives, &guest("\"disk\""), lines].concat())].concat()
+}
+
+/// Two guests cannot have devices of one group, and hear which they are.
+#[test]
+fn a_device_of_a_group_in_another_guest_is_told() {
+    let other = guest("\"own\"").replace("\"x\"", "\"y\"").replace("2-3", "4-5");
+    let refused = run(&loaded(&(with_shared_group("", &other) + &program("a/x", "0", FIO))), &Silent);
+    let said = match refused.expect_err("the group is in use") {
+        ComputerError::Files(said) => said.render(false),
+        other => panic!("{other}"),
+    };
+    assert!(said.contains("its IOMMU group also has 0") && said.contains("(vfio"), "{said}");
+}
+
+/// A device that is plugged in beside one of a guest's has no driver, for a reason that names the guest's.
+#[test]
+fn a_device_plugged_into_a_group_in_use_is_told() {
+    let plug = "[[event]]\nat = \"1 ms\"\ndo = \"plug\"\nwhat = \"a:own\"\n";
+    let text = with_shared_group("plugged = false", "") + &program("a/x", "0", &FIO.replace("1ms", "200ms"));
+    let done = run(&loaded(&(text + plug)), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let plugged = done.iter().find(|done| done.run.starts_with("plug")).unwrap();
+    let notes = plugged.outcome.as_ref().unwrap().notes.concat();
+    assert_eq!(notes.matches("no driver is bound").count(), 1, "{notes}");
+    assert!(notes.contains("nvme failed") && notes.contains("its IOMMU group also has"), "{notes}");
+}
+
 /// A guest goes with its host, and a host keeps what it has not passed through.
 #[test]
 fn a_guest_ends_with_its_host() {

@@ -2,7 +2,7 @@
 
 mod scenario;
 
-use nearfar::computer::{FinishedProgram, run};
+use nearfar::computer::{ComputerError, FinishedProgram, run};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, loaded, program};
 use units::Duration;
@@ -63,6 +63,42 @@ fn a_loan_that_cannot_be_ended_says_why() {
     let (crash, revoke) = (event("100 us", "crash", "b"), event("200 us", "revoke", "b:ssd"));
     assert_eq!(why("", &[crash, revoke.clone()], "revoke"), "its host has crashed");
     assert_eq!(why("until = \"900 us\"", &[revoke], "return"), "it is no longer borrowed");
+}
+
+/// Each adapter's own memory is reached by others, wherever it is.
+#[test]
+fn adapters_of_any_socket_lend() {
+    for slots in [["slot", "slot-socket1"], ["slot-socket1", "slot"]] {
+        let [a, b] = [("a", "", slots[0]), ("b", DRIVE, slots[1])].map(|(name, devices, slot)| {
+            let drive = devices.replace("[[host.device]]", "[[host.device]]\nslot = \"slot.1\"");
+            host(name, "dell-t430", &format!("{}slot = \"{slot}\"\n", with(&drive, "off")))
+        });
+        let cable =
+            "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\n";
+        let done = run(&loaded(&[HEAD, &a, &b, cable, &program("a", "0", FIO)].concat()), &Silent);
+        let done = done.unwrap_or_else(|error| panic!("{slots:?}: {error}"));
+        assert!(latency(&done) > 10.0, "{slots:?}");
+    }
+}
+
+/// A function is lent with its IOMMU group, or not at all: who refuses says with which others it is in one.
+#[test]
+fn a_function_of_a_group_in_use_is_not_lent() {
+    let switch = "[[host.switch]]\nname = \"sw\"\npart = \"pex8733\"\n\
+                  change.access_control = { value = false, source = \"assumed: test\" }\n";
+    let drive = |name: &str, port: u8| {
+        format!("[[host.device]]\nname = \"{name}\"\ndrive = \"optane-900p\"\nslot = \"sw:{port}\"\n")
+    };
+    let a = host("a", "dell-t430", &with("", "strict"));
+    let b = host("b", "dell-t430", &with(&[switch, &drive("ssd", 1), &drive("own", 2)].concat(), "strict"));
+    let cable = "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\n";
+    let refused = run(&loaded(&[HEAD, &a, &b, cable, &program("a", "0", FIO)].concat()), &Silent);
+    let said = match refused.expect_err("the group is in use") {
+        ComputerError::Files(said) => said.render(false),
+        other => panic!("{other}"),
+    };
+    assert!(said.contains("its IOMMU group also has") && said.contains("(nvme)"), "{said}");
+    assert!(said.contains("access_control"), "{said}");
 }
 
 /// The kernel numbers drives as they come; a program that names one by its serial number gets that one.

@@ -100,6 +100,21 @@ run = "pktgen -s 1020 -n 600 -t 10 -b 32"
     assert!(sent == 6000.0 && (4800.0..5600.0).contains(&time), "{sent} in {time} us");
 }
 
+/// The card goes while pktgen sends: what it has sent counts, and the rest has gone with it.
+#[test]
+fn packets_that_were_sent_before_a_card_went_are_counted() {
+    let text = include_str!("../../../scenarios/pktgen.toml");
+    let run_line = text.lines().find(|line| line.starts_with("run = \"pktgen")).unwrap();
+    let text = text.replace(run_line, "run = \"pktgen -i eth0 -s 60 -n 30000 -c 1000 -b 32\"")
+        + "[[event]]\nat = \"500 us\"\ndo = \"remove\"\nwhat = \"a:eth0\"\n";
+    let done = run(&loaded(&text), &Silent).unwrap();
+    let report = done.iter().find(|done| done.run.starts_with("pktgen")).unwrap().outcome.as_ref().unwrap();
+    let sent = report.get("sent").unwrap();
+    let notes = report.notes.join("; ");
+    assert!((500.0..29_000.0).contains(&sent), "{sent}: {notes}");
+    assert!(notes.contains("lost when the device was reset or removed"), "{notes}");
+}
+
 /// What a card gave up and what it dropped is shown, here nothing.
 #[test]
 fn ethtool_shows_what_a_card_dropped() {

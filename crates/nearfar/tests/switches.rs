@@ -5,6 +5,9 @@ use nearfar::computer::{Computers, SysNode, run, tree};
 use nearfar::progress::Silent;
 use units::Duration;
 
+/// A host without devices.
+const HOST: &str = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n";
+
 fn load(text: &str) -> Result<ComputerSetup, machine::Diagnostics> {
     let library = Library::built_in();
     ComputerSetup::load(&library, &Doc::<ComputerScenario>::from_text(&library, "test.toml", text))
@@ -125,12 +128,36 @@ fn a_switch_that_is_pulled_takes_what_is_below_along() {
     assert_eq!(drives, 3, "{:?}", host.kernel.log());
 }
 
+/// How many endpoints have a driver once a scenario's first host has booted, and what its kernel says.
+fn driven(text: &str) -> (usize, String) {
+    let computers = Computers::new(&load(text).unwrap()).unwrap();
+    computers.boot().unwrap();
+    let kernel = &computers.hosts()[0].kernel;
+    let driven = kernel.pci().iter().filter(|function| function.driver.is_some()).count();
+    (driven, format!("{:?}", kernel.log()))
+}
+
+/// Room for hot-plug is given from what is left of 2 GiB: none where each of four ports has a GPU's 256 MiB, and for three of
+/// four that have a drive.
+#[test]
+fn room_behind_slots_takes_no_address_space_from_devices_that_are_present() {
+    for (device, without) in [("gpu = \"k420\"", 4), ("drive = \"optane-900p\"", 1)] {
+        let mut text = HOST.replace("dell-t430", "dell-r840");
+        text += "change_kernel.pci.hpmmiosize = \"512 MiB\"\n";
+        for slot in ["slot", "slot-socket1", "slot-socket2", "slot-socket3"] {
+            text += &format!("[[host.device]]\n{device}\nslot = \"{slot}\"\n");
+        }
+        let (driven, log) = driven(&text);
+        assert_eq!(driven, 4, "{log}");
+        assert_eq!(log.matches("with room for hot-plug").count(), without, "{log}");
+    }
+}
+
 #[test]
 fn places_that_cannot_be_are_told() {
-    let host = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n";
     let switch = "[[host.switch]]\nname = \"sw\"\npart = \"pex8733\"\nslot = \"slot\"\n";
     let drive = |slot: &str| format!("[[host.device]]\ndrive = \"optane-900p\"\nslot = \"{slot}\"\n");
-    let one = |more: String| format!("{host}{switch}{more}");
+    let one = |more: String| format!("{HOST}{switch}{more}");
     for (text, words) in [
         (one(drive("sw:1") + &drive("sw:1")), "`sw:1` is taken"),
         (one(drive("sw:1") + &drive("sw:1")), "by what is in line 12"),
@@ -139,7 +166,7 @@ fn places_that_cannot_be_are_told() {
         (one(drive("ws:1")), "host `a` has no switch `ws`"),
         (one(drive("slot")), "slot `slot` is taken"),
         (one(drive("nowhere")), "a switch's are `sw:1` and so on"),
-        (format!("{host}{}", drive("sw:1")), "add a `[[host.switch]]`"),
+        (format!("{HOST}{}", drive("sw:1")), "add a `[[host.switch]]`"),
         (one(switch.into()), "two switches, risers or devices called `sw`"),
         (
             one("[[host.device]]\nname = \"sw\"\ndrive = \"optane-900p\"\n".into()),
@@ -151,7 +178,7 @@ fn places_that_cannot_be_are_told() {
         ),
         (
             format!(
-                "{host}{}{}",
+                "{HOST}{}{}",
                 switch.replace("\"slot\"", "\"sx:1\""),
                 switch.replace("\"sw\"", "\"sx\"").replace("\"slot\"", "\"sw:1\"")
             ),

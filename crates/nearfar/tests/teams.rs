@@ -195,6 +195,8 @@ fn events_of_what_a_team_lacks_are_told_with_their_line() {
     assert_told(&text(&affinity("a:team0")), "the team `team0` has no interrupts", "what");
     let rss = event("1 ms", "set", "a:team0.rss", "value = \"0\"");
     assert_told(&text(&rss), "the team `team0` has no table of RX queues", "what");
+    let rings = event("1 ms", "set", "a:team0.tx_ring", "value = \"64\"");
+    assert_told(&text(&rings), "the team `team0` has no rings", "what");
     loaded(&text(&affinity("a:eth1")));
 }
 

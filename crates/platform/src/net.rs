@@ -76,6 +76,24 @@ pub struct NetCounters {
     pub tx_driver: Duration,
 }
 
+impl NetCounters {
+    /// Adds the counters of another device.
+    pub fn add(&mut self, other: &Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_unwanted += other.rx_unwanted;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_done += other.tx_done;
+        self.tx_dropped += other.tx_dropped;
+        self.tx_no_link += other.tx_no_link;
+        self.tx_stopped += other.tx_stopped;
+        self.tx_limited += other.tx_limited;
+        self.tx_timeouts += other.tx_timeouts;
+        self.tx_driver += other.tx_driver;
+    }
+}
+
 /// Counters that only some devices have: name and value.
 pub type OwnCounters = Vec<(&'static str, u64)>;
 

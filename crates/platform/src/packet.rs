@@ -87,6 +87,14 @@ impl Packet {
         self.fragments.iter().map(|f| f.length).sum()
     }
 
+    /// Frames that a device makes of it.
+    pub fn frames(&self) -> u32 {
+        match u32::from(self.segment) {
+            0 => 1,
+            segment => self.length().saturating_sub(self.headers.into()).div_ceil(segment).max(1),
+        }
+    }
+
     /// Adds the packet to a flow.
     pub fn join(&mut self, flow: &Rc<TxFlow>) {
         self.may_reorder = flow.outstanding.get() == 0;

@@ -289,7 +289,7 @@ impl Pktgen {
         let counted = [
             ("failed in the device", after.failed - before.failed),
             ("dropped for want of a carrier", after.no_carrier - before.no_carrier),
-            ("lost in resets of the device", after.lost - before.lost),
+            ("lost when the device was reset or removed", after.lost - before.lost),
             ("refused by the driver", after.refused - before.refused),
             ("dropped by the device", after.dropped - before.dropped),
         ];

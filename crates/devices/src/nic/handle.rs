@@ -57,8 +57,16 @@ impl Filled {
     }
 }
 
+/// A counter of a function.
+#[derive(Default)]
+struct Counter {
+    total: Cell<u64>,
+    /// Total at the function's last reset.
+    at_reset: Cell<u64>,
+}
+
 struct Inner {
-    counters: Vec<[Cell<u64>; counter::COUNT]>,
+    counters: Vec<[Counter; counter::COUNT]>,
     /// By function, direction (true for TX) and queue.
     rings: RefCell<BTreeMap<(u8, bool, u8), Rc<Filled>>>,
     hung: Cell<bool>,
@@ -81,15 +89,24 @@ impl NicHandle {
         }))
     }
 
-    /// A counter of a function, one of [`counter`].
+    /// What a function has counted since the NIC was built, also before its resets; one of [`counter`].
     pub fn counter(&self, function: FunctionIndex, which: usize) -> u64 {
-        self.0.counters.get(usize::from(function.0)).and_then(|c| c.get(which)).map_or(0, Cell::get)
+        self.of(function.0, which).map_or(0, |counter| counter.total.get())
+    }
+
+    /// What a function has counted since its last reset: the value of its register.
+    pub(super) fn register(&self, function: u8, which: usize) -> u64 {
+        self.of(function, which).map_or(0, |counter| counter.total.get() - counter.at_reset.get())
+    }
+
+    fn of(&self, function: u8, which: usize) -> Option<&Counter> {
+        self.0.counters.get(usize::from(function))?.get(which)
     }
 
     #[inline]
     pub(super) fn add(&self, function: u8, which: usize, amount: u64) {
-        let counter = &self.0.counters[usize::from(function)][which];
-        counter.set(counter.get() + amount);
+        let total = &self.0.counters[usize::from(function)][which].total;
+        total.set(total.get() + amount);
     }
 
     /// Fill levels, up to `now`, of all rings that were ever used.
@@ -111,8 +128,10 @@ impl NicHandle {
         self.0.rings.borrow_mut().insert((function, is_tx, number), Rc::clone(filled));
     }
 
+    /// A function is reset: its registers count from zero.
     pub(super) fn clear(&self, function: u8) {
-        self.0.counters[usize::from(function)].iter().for_each(|c| c.set(0));
+        let counters = &self.0.counters[usize::from(function)];
+        counters.iter().for_each(|counter| counter.at_reset.set(counter.total.get()));
     }
 
     /// Makes the firmware hang or resume. While it hangs, doorbells and frames are ignored, and registers keep their

@@ -91,7 +91,7 @@ impl Adapter {
             device,
             features: Features::new(registers.clone(), limits),
             steering: Steering::new(registers.clone(), &limits, station),
-            counted: Counted::new(registers.clone(), kpio::silent(beside.as_ref())),
+            counted: Counted::new(registers.clone(), kpio::silent(beside.as_ref()), Rc::clone(&counters)),
             registers,
             pages,
             held,
@@ -457,11 +457,16 @@ impl Adapter {
         self.rings.get()
     }
 
-    /// Changes the sizes of its rings. If it is up, it restarts.
-    pub async fn set_rings(&self, cpu: &Cpu, wanted: Rings) -> Result<(), Error> {
+    /// Whether the device supports rings of these sizes.
+    pub fn takes_rings(&self, wanted: Rings) -> bool {
         let fits =
             |entries: u32| entries.is_power_of_two() && entries.ilog2() <= self.limits.log2_ring.into();
-        if !fits(wanted.tx) || !fits(wanted.rx) {
+        fits(wanted.tx) && fits(wanted.rx)
+    }
+
+    /// Changes the sizes of its rings. If it is up, it restarts.
+    pub async fn set_rings(&self, cpu: &Cpu, wanted: Rings) -> Result<(), Error> {
+        if !self.takes_rings(wanted) {
             return Err(Error::Invalid);
         }
         self.change.acquire().await;

@@ -232,12 +232,12 @@ impl Channel {
     /// Drops all unsent packets and tells the network stack.
     pub fn give_up_sending(&self, cpu: &Cpu, core: &dyn NetCore) -> u32 {
         let Some(tx) = self.tx.borrow_mut().take() else { return 0 };
-        let (packets, bytes) = tx.abandon(cpu);
+        let lost = tx.abandon(cpu);
         tx.ring.free(cpu);
-        if packets > 0 {
-            core.sent(cpu, self.number, packets, bytes);
+        if lost.packets > 0 {
+            core.sent(cpu, self.number, lost.packets, lost.bytes);
         }
-        packets
+        lost.packets
     }
 
     /// Takes all buffers back from the RX queue.

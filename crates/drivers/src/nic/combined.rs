@@ -26,7 +26,7 @@ use wire::pcie::FunctionAddress;
 use super::adapter::Adapter;
 use super::params::NicCosts;
 use crate::flows::SteeredFlows;
-use crate::members::{self, Member as _};
+use crate::members::{self, FormerMembers, Member as _};
 
 /// Place of a function.
 struct Slot {
@@ -34,8 +34,8 @@ struct Slot {
     /// Number within the card of the function that was here last.
     function: Cell<Option<u8>>,
     has_carrier: Cell<bool>,
-    /// How often any function had got its carrier when this one did last.
-    since: Cell<u64>,
+    /// Rank among the functions by when their carrier came up.
+    rank: Cell<u64>,
     /// Its first queues, and how many there are.
     first: u16,
     queues: u16,
@@ -85,11 +85,16 @@ pub(super) struct Combined {
     kernel: Rc<dyn Kernel>,
     limits: NetLimits,
     costs: NicCosts,
+    /// Interrupt moderation of a queue for which none was set.
+    coalescing: Coalescing,
     slots: Vec<Slot>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
     flows: Rc<SteeredFlows>,
     settings: RefCell<Settings>,
+    /// Functions that are being removed, which still count.
+    leaving: RefCell<Vec<Rc<Adapter>>>,
+    former: FormerMembers,
 }
 
 impl Combined {
@@ -101,7 +106,7 @@ impl Combined {
             adapter: RefCell::new(None),
             function: Cell::new(None),
             has_carrier: Cell::new(false),
-            since: Cell::new(0),
+            rank: Cell::new(0),
             first: n * queues,
             queues,
         };
@@ -112,14 +117,17 @@ impl Combined {
                 kernel: Rc::clone(&adapter.kernel),
                 limits: NetLimits { tx_queues: number * queues, rx_queues: number * queues, ..own },
                 costs: adapter.params.costs,
+                coalescing: adapter.params.coalescing(),
                 slots: (0..number).map(slot).collect(),
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
                 flows: SteeredFlows::new(Rc::clone(&adapter.kernel), driver_of),
                 settings: RefCell::default(),
+                leaving: RefCell::default(),
+                former: FormerMembers::default(),
             }
         });
-        combined.seat(adapter);
+        combined.place(adapter);
         let core = adapter.kernel.register_net(Rc::clone(&combined) as Rc<dyn NetDriver>);
         *combined.core.borrow_mut() = Some(core);
         combined
@@ -132,7 +140,7 @@ impl Combined {
 
     /// Adds a function, which opens if the device is open.
     pub async fn add(self: &Rc<Self>, cpu: &Cpu, adapter: &Rc<Adapter>) {
-        let number = self.seat(adapter);
+        let number = self.place(adapter);
         let slot = &self.slots[number];
         {
             let settings = self.settings.borrow();
@@ -166,7 +174,7 @@ impl Combined {
     }
 
     /// Gives a function its place, and makes it report here.
-    fn seat(self: &Rc<Self>, adapter: &Rc<Adapter>) -> usize {
+    fn place(self: &Rc<Self>, adapter: &Rc<Adapter>) -> usize {
         let own = Some(adapter.limits.function);
         let free = |was: Option<u8>| {
             let is_free = |slot: &Slot| slot.function.get() == was && slot.adapter.borrow().is_none();
@@ -175,7 +183,7 @@ impl Combined {
         // One that comes back gets the place that it had.
         let number = free(own).or_else(|| free(None)).expect("there is a place for each function");
         self.slots[number].function.set(own);
-        adapter.set_core(Some(Rc::new(Limb { of: Rc::downgrade(self), slot: number })));
+        adapter.set_core(Some(Rc::new(FunctionCore { of: Rc::downgrade(self), slot: number })));
         *self.slots[number].adapter.borrow_mut() = Some(Rc::clone(adapter));
         number
     }
@@ -186,7 +194,11 @@ impl Combined {
         let Some(adapter) = slot.adapter.take() else { return };
         slot.has_carrier.set(false);
         self.show_carrier();
+        self.leaving.borrow_mut().push(Rc::clone(&adapter));
         adapter.stop(cpu).await;
+        let (tx, others) = (adapter.statistics(cpu).await, adapter.device_statistics(cpu).await);
+        self.leaving.borrow_mut().retain(|other| !Rc::ptr_eq(other, &adapter));
+        self.former.add(&tx, &others);
         self.flows.lose(number);
         if self.slots.iter().all(|slot| slot.adapter.borrow().is_none()) {
             let core = self.core.take();
@@ -194,7 +206,7 @@ impl Combined {
                 core.unregister(cpu).await;
             }
         } else if let Some(core) = self.core() {
-            self.pass_over_dead(cpu, &*core);
+            self.skip_lost_functions(cpu, &*core);
         }
     }
 
@@ -204,6 +216,12 @@ impl Combined {
 
     fn adapters(&self) -> Vec<Rc<Adapter>> {
         self.slots.iter().filter_map(Slot::adapter).collect()
+    }
+
+    /// Functions whose counters are not among those of former ones.
+    fn counting(&self) -> Vec<Rc<Adapter>> {
+        let leaving = self.leaving.borrow();
+        self.slots.iter().filter_map(Slot::adapter).chain(leaving.iter().cloned()).collect()
     }
 
     /// The function behind a queue, if it is usable and has such a queue, and the queue's number there.
@@ -222,9 +240,9 @@ impl Combined {
         }
     }
 
-    fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
+    fn skip_lost_functions(&self, cpu: &Cpu, core: &dyn NetCore) {
         if !self.slots.iter().all(Slot::is_usable) {
-            members::pass_over_dead(&self.slots, cpu, core, |slot, queue| self.slots[slot].first + queue);
+            members::skip_lost(&self.slots, cpu, core, |slot, queue| self.slots[slot].first + queue);
         }
     }
 
@@ -301,8 +319,8 @@ impl NetDriver for Combined {
 
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
-            let mut sum = TxStatistics::default();
-            for adapter in self.adapters() {
+            let mut sum = self.former.tx();
+            for adapter in self.counting() {
                 sum.add(&adapter.statistics(cpu).await);
             }
             sum
@@ -311,8 +329,8 @@ impl NetDriver for Combined {
 
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
-            let mut sum = DeviceStatistics::default();
-            for adapter in self.adapters() {
+            let mut sum = self.former.others();
+            for adapter in self.counting() {
                 sum.add(&adapter.device_statistics(cpu).await);
             }
             sum
@@ -356,7 +374,7 @@ impl NetDriver for Combined {
     fn indirection(&self) -> Vec<u16> {
         // Flows without a rule go to the function that has been running longest.
         let usable = self.slots.iter().filter(|slot| slot.is_usable());
-        let Some(slot) = usable.min_by_key(|slot| slot.since.get()) else { return Vec::new() };
+        let Some(slot) = usable.min_by_key(|slot| slot.rank.get()) else { return Vec::new() };
         let table = slot.adapter().map(|adapter| adapter.indirection()).unwrap_or_default();
         table.into_iter().map(|queue| slot.first + queue).collect()
     }
@@ -398,24 +416,36 @@ impl NetDriver for Combined {
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
-        let (driver, own) = members::receiver(&self.slots, queue).ok_or(Error::Invalid)?;
-        driver.set_coalescing(cpu, own, wanted)?;
+        if queue >= self.limits.rx_queues {
+            return Err(Error::Invalid);
+        }
         self.settings.borrow_mut().coalescing.insert(queue, wanted);
-        Ok(())
+        match members::receiver(&self.slots, queue) {
+            Some((driver, own)) => driver.set_coalescing(cpu, own, wanted),
+            None => Ok(()),
+        }
     }
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
-        let (driver, own) = members::receiver(&self.slots, queue)?;
-        driver.coalescing(own)
+        match members::receiver(&self.slots, queue) {
+            Some((driver, own)) => driver.coalescing(own),
+            None => self.settings.borrow().coalescing.get(&queue).copied().or(Some(self.coalescing)),
+        }
     }
 
     fn set_rings<'a>(&'a self, cpu: &'a Cpu, wanted: Rings) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            for adapter in self.adapters() {
-                adapter.set_rings(cpu, wanted).await?;
+            let adapters = self.adapters();
+            if adapters.iter().any(|adapter| !adapter.takes_rings(wanted)) {
+                return Err(Error::Invalid);
             }
             self.settings.borrow_mut().rings = Some(wanted);
-            Ok(())
+            let mut set = Ok(());
+            for adapter in adapters {
+                let own = adapter.set_rings(cpu, wanted).await;
+                set = set.and(own);
+            }
+            set
         })
     }
 
@@ -429,12 +459,12 @@ impl NetDriver for Combined {
 }
 
 /// The kernel as a function of the device sees it: queue numbers are shifted to those of the whole.
-struct Limb {
+struct FunctionCore {
     of: Weak<Combined>,
     slot: usize,
 }
 
-impl Limb {
+impl FunctionCore {
     /// The device, the kernel, and the function's first queue.
     fn whole(&self) -> Option<(Rc<Combined>, Rc<dyn NetCore>, u16)> {
         let whole = self.of.upgrade()?;
@@ -443,7 +473,7 @@ impl Limb {
     }
 }
 
-impl NetCore for Limb {
+impl NetCore for FunctionCore {
     fn name(&self) -> String {
         self.whole().map_or_else(String::new, |(_, core, _)| format!("{}:{}", core.name(), self.slot))
     }
@@ -458,7 +488,7 @@ impl NetCore for Limb {
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let Some((whole, core, first)) = self.whole() else { return };
         core.poll_end(cpu, first + queue, emptied);
-        whole.pass_over_dead(cpu, &*core);
+        whole.skip_lost_functions(cpu, &*core);
     }
 
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64) {
@@ -470,7 +500,7 @@ impl NetCore for Limb {
     fn wake_queue(&self, cpu: &Cpu, queue: u16) {
         let Some((whole, core, first)) = self.whole() else { return };
         core.wake_queue(cpu, first + queue);
-        whole.pass_over_dead(cpu, &*core);
+        whole.skip_lost_functions(cpu, &*core);
     }
 
     fn set_carrier(&self, up: bool) {
@@ -478,7 +508,7 @@ impl NetCore for Limb {
         let slot = &whole.slots[self.slot];
         let had_carrier = slot.has_carrier.replace(up);
         if up && !had_carrier {
-            slot.since.set(1 + whole.slots.iter().map(|slot| slot.since.get()).max().unwrap_or(0));
+            slot.rank.set(1 + whole.slots.iter().map(|slot| slot.rank.get()).max().unwrap_or(0));
         }
         whole.show_carrier();
         let (kernel, slot) = (Rc::clone(&whole.kernel), self.slot);
@@ -490,7 +520,7 @@ impl NetCore for Limb {
                 if let Some(core) = whole.core() {
                     // Packets that waited for one function may take another now.
                     (0..whole.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));
-                    whole.pass_over_dead(&cpu, &*core);
+                    whole.skip_lost_functions(&cpu, &*core);
                 }
                 cpu.sync().await;
             })

@@ -1,10 +1,13 @@
 //! The device's counters, kept across its resets.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use wire::nic::registers::{self as regs, counter};
+
+use super::counters::Counters;
 
 /// Counters of the outcome of each transmit.
 pub const SENDING: [usize; 3] = [counter::TX_FRAMES, counter::TX_ERRORS, counter::TX_NO_CARRIER];
@@ -18,48 +21,79 @@ pub const OTHERS: [usize; 6] = [
     counter::RX_NO_QUEUE,
 ];
 
-/// The device's counters, plus their sums before each reset.
+/// The device's counters, plus their sums before each reset. They never go back, also when the device is gone: what it
+/// has sent is then what the driver has seen completed.
 pub struct Counted {
     registers: Mmio,
     /// Counters known to be zero. They are not read, as a read across the link takes long.
     silent: &'static [usize],
+    driver: Rc<Counters>,
     /// Sums of the counters before the last reset.
     kept: RefCell<[u64; counter::COUNT]>,
+    /// The counters since then, as last read.
+    read: RefCell<[u64; counter::COUNT]>,
+    /// Frames that the driver had seen completed at the last reset.
+    completed_before: Cell<u64>,
+    /// Times that counters were kept: what was read before that is not added again.
+    kept_times: Cell<u64>,
 }
 
 impl Counted {
-    pub fn new(registers: Mmio, silent: &'static [usize]) -> Self {
-        Self { registers, silent, kept: RefCell::new([0; counter::COUNT]) }
+    pub fn new(registers: Mmio, silent: &'static [usize], driver: Rc<Counters>) -> Self {
+        let zeros = || RefCell::new([0; counter::COUNT]);
+        let (completed_before, kept_times) = Default::default();
+        Self { registers, silent, driver, kept: zeros(), read: zeros(), completed_before, kept_times }
     }
 
     /// Saves counters that a reset is about to clear.
     pub async fn keep(&self, cpu: &Cpu, places: &[usize]) {
-        let mut counted = Vec::new();
         for &place in places {
-            counted.push(self.read(cpu, place).await);
+            self.read(cpu, place).await;
         }
-        let mut kept = self.kept.borrow_mut();
-        places.iter().zip(counted).for_each(|(&place, more)| kept[place] += more);
+        for &place in places {
+            let since = self.since_reset(place);
+            self.kept.borrow_mut()[place] += since;
+        }
+        places.iter().for_each(|&place| self.read.borrow_mut()[place] = 0);
+        self.kept_times.set(self.kept_times.get() + 1);
+        if places.contains(&counter::TX_FRAMES) {
+            self.completed_before.set(self.driver.tx_completed.get());
+        }
     }
 
     /// Totals since the driver was loaded. The device is not read if it is down, since nothing has changed.
     pub async fn sums<const N: usize>(&self, cpu: &Cpu, is_up: bool, places: [usize; N]) -> [u64; N] {
-        let mut sums = places.map(|place| self.kept.borrow()[place]);
-        if is_up {
-            for (sum, place) in sums.iter_mut().zip(places) {
-                *sum += self.read(cpu, place).await;
-            }
+        if !is_up {
+            return places.map(|place| self.kept.borrow()[place] + self.since_reset(place));
         }
-        sums
+        for place in places {
+            self.read(cpu, place).await;
+        }
+        places.map(|place| self.kept.borrow()[place] + self.read.borrow()[place])
     }
 
-    /// Total since the device was last reset.
-    async fn read(&self, cpu: &Cpu, place: usize) -> u64 {
-        if self.silent.contains(&place) {
-            return 0;
+    /// What is known of a counter since the device was last reset.
+    fn since_reset(&self, place: usize) -> u64 {
+        let read = self.read.borrow();
+        if place != counter::TX_FRAMES {
+            return read[place];
         }
+        // Completions do not say whether there was a carrier.
+        let completed = self.driver.tx_completed.get() - self.completed_before.get();
+        read[place].max(completed.saturating_sub(read[counter::TX_NO_CARRIER]))
+    }
+
+    /// Reads a counter.
+    async fn read(&self, cpu: &Cpu, place: usize) {
+        if self.silent.contains(&place) {
+            return;
+        }
+        let kept_times = self.kept_times.get();
         let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
         // All ones: the device does not answer.
-        if value == u64::MAX { 0 } else { value }
+        if value != u64::MAX && kept_times == self.kept_times.get() {
+            let known = &mut self.read.borrow_mut()[place];
+            *known = value.max(*known);
+        }
     }
 }

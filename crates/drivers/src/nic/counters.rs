@@ -20,6 +20,8 @@ impl Count {
 /// Error and event counters of one function.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Frames of packets whose completions reported no failure.
+    pub tx_completed: Count,
     /// Packets that the device failed to send.
     pub tx_failed: Count,
     /// Packets refused because they have no fragments or too many.

@@ -32,6 +32,16 @@ struct TxSlot {
     packet: Option<Packet>,
 }
 
+/// Packets that have left the ring.
+#[derive(Default)]
+pub(super) struct Finished {
+    pub packets: u32,
+    pub bytes: u64,
+    /// Frames that the packets make, and those of the last packet.
+    frames: u32,
+    last_frames: u32,
+}
+
 /// Outcome of putting a packet into the ring.
 pub(super) enum Put {
     /// In the ring; a completion will follow.
@@ -288,7 +298,7 @@ impl TxQueue {
         core: &dyn NetCore,
         counters: &Counters,
     ) -> Result<u32, Broken> {
-        let (mut packets, mut bytes) = (0, 0);
+        let mut sent = Finished::default();
         let mut broken = false;
         while self.outstanding() > 0
             && let Some(completion) = self.look(cpu, counters)
@@ -302,19 +312,21 @@ impl TxQueue {
             if completion.has(FAILED) {
                 counters.tx_failed.add(1);
             }
-            for _ in 0..newly {
-                let (n, b) = self.finish(cpu);
-                (packets, bytes) = (packets + n, bytes + b);
-            }
+            let finished = self.finish_all(cpu, newly);
+            // A packet that fails is the last one of its completion.
+            let failed = if completion.has(FAILED) { finished.last_frames } else { 0 };
+            counters.tx_completed.add(u64::from(finished.frames - failed));
+            sent.packets += finished.packets;
+            sent.bytes += finished.bytes;
         }
-        if packets > 0 {
-            core.sent(cpu, number, packets, bytes);
+        if sent.packets > 0 {
+            core.sent(cpu, number, sent.packets, sent.bytes);
         }
         if self.stopped.get() && self.free() >= 2 * self.max_fragments.min(self.ring.entries() / 4) {
             self.stopped.set(false);
             core.wake_queue(cpu, number);
         }
-        if broken { Err(Broken) } else { Ok(packets) }
+        if broken { Err(Broken) } else { Ok(sent.packets) }
     }
 
     /// The next completion.
@@ -332,16 +344,22 @@ impl TxQueue {
         self.outstanding() > 0 && head != done && self.ring.completion(cpu, seen).is_none()
     }
 
-    /// Frees the oldest descriptor. Returns the packets and bytes that end with it.
-    fn finish(&self, cpu: &Cpu) -> (u32, u64) {
-        let mut slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
-        self.done.set(self.done.get().wrapping_add(1));
-        self.unmap(cpu, &mut slot);
-        let Some(packet) = slot.packet else { return (0, 0) };
-        cpu.work(self.costs.sent);
-        let bytes = packet.length().into();
-        packet.release(cpu);
-        (1, bytes)
+    /// Frees the oldest `descriptors`.
+    fn finish_all(&self, cpu: &Cpu, descriptors: u16) -> Finished {
+        let mut finished = Finished::default();
+        for _ in 0..descriptors {
+            let mut slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
+            self.done.set(self.done.get().wrapping_add(1));
+            self.unmap(cpu, &mut slot);
+            let Some(packet) = slot.packet else { continue };
+            cpu.work(self.costs.sent);
+            finished.packets += 1;
+            finished.bytes += u64::from(packet.length());
+            finished.last_frames = packet.frames();
+            finished.frames += finished.last_frames;
+            packet.release(cpu);
+        }
+        finished
     }
 
     /// Whether a completion is waiting.
@@ -354,14 +372,9 @@ impl TxQueue {
         self.ring.arm(cpu, self.done.get());
     }
 
-    /// Drops everything after the device has stopped. Returns the packets and bytes that were not sent.
-    pub fn abandon(&self, cpu: &Cpu) -> (u32, u64) {
-        let mut left = (0, 0);
-        while self.outstanding() > 0 {
-            let (packets, bytes) = self.finish(cpu);
-            left = (left.0 + packets, left.1 + bytes);
-        }
-        left
+    /// Drops everything after the device has stopped, and returns what was not sent.
+    pub fn abandon(&self, cpu: &Cpu) -> Finished {
+        self.finish_all(cpu, self.outstanding())
     }
 }
 

@@ -81,6 +81,7 @@ pub struct NtbAdapter {
 
 impl NtbAdapter {
     async fn bind(cpu: &Cpu, device: PciDevice) -> Result<Rc<Self>, Error> {
+        device.dma().set_mask(64)?;
         let registers = device.ioremap_bar(regs::REGISTER_BAR, MemoryType::Uncached)?;
         let window = device.bar(regs::WINDOW_BAR).ok_or(Error::NoSpace)?;
         let node = registers.read_u32(cpu, regs::NODE).await;

@@ -25,7 +25,7 @@ use units::BitRate;
 use wire::ip::Dissection;
 
 use crate::flows::SteeredFlows;
-use crate::members::{self, Member as _};
+use crate::members::{self, FormerMembers, Member as _};
 
 pub use settings::TeamMode;
 
@@ -112,6 +112,7 @@ pub struct Team {
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
     flows: Rc<SteeredFlows>,
+    former: FormerMembers,
 }
 
 impl Team {
@@ -154,6 +155,7 @@ impl Team {
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
                 flows: SteeredFlows::new(Rc::clone(&kernel), driver_of),
+                former: FormerMembers::default(),
             }
         });
         taken?;
@@ -179,6 +181,10 @@ impl Team {
         }
         device.set_upper(member.port.as_upper())?;
         self.flows.lose(number);
+        if let Some(former) = member.device() {
+            let (tx, others) = (former.statistics(cpu).await, former.device_statistics(cpu).await);
+            self.former.add(&tx, &others);
+        }
         member.device.replace(Some(Rc::clone(&device)));
         if self.is_open.get() {
             device.open(cpu).await?;
@@ -229,8 +235,8 @@ impl Team {
         }
     }
 
-    fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
-        members::pass_over_dead(&self.members, cpu, core, |member, queue| self.tx_number(member, queue));
+    fn skip_lost_members(&self, cpu: &Cpu, core: &dyn NetCore) {
+        members::skip_lost(&self.members, cpu, core, |member, queue| self.tx_number(member, queue));
     }
 
     fn has_dead(&self) -> bool {
@@ -334,7 +340,7 @@ impl NetDriver for Team {
 
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
-            let mut sum = TxStatistics::default();
+            let mut sum = self.former.tx();
             for device in self.devices() {
                 sum.add(&device.statistics(cpu).await);
             }
@@ -344,7 +350,7 @@ impl NetDriver for Team {
 
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
-            let mut sum = DeviceStatistics::default();
+            let mut sum = self.former.others();
             for device in self.devices() {
                 sum.add(&device.device_statistics(cpu).await);
             }
@@ -450,7 +456,7 @@ impl NetUpper for UpperDevice {
         let Some(core) = team.core() else { return };
         core.poll_end(cpu, team.members[self.number].first_rx + queue, emptied);
         if team.has_dead() {
-            team.pass_over_dead(cpu, &*core);
+            team.skip_lost_members(cpu, &*core);
         }
     }
 
@@ -466,7 +472,7 @@ impl NetUpper for UpperDevice {
         let Some(core) = team.core() else { return };
         core.wake_queue(cpu, team.tx_number(self.number, queue));
         if team.has_dead() {
-            team.pass_over_dead(cpu, &*core);
+            team.skip_lost_members(cpu, &*core);
         }
     }
 
@@ -481,7 +487,7 @@ impl NetUpper for UpperDevice {
                 }
                 // Packets that waited for one member may take another now.
                 (0..team.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));
-                team.pass_over_dead(&cpu, &*core);
+                team.skip_lost_members(&cpu, &*core);
                 cpu.sync().await;
             })
         };

@@ -2,7 +2,7 @@
 
 use platform::Error;
 use platform::cpu::CpuId;
-use platform::net::{Coalescing, NetFeatures, PacketDevice};
+use platform::net::{Coalescing, NetFeatures, PacketDevice, Rings};
 use std::rc::Rc;
 use units::Duration;
 
@@ -293,6 +293,83 @@ fn one_device_hides_the_functions() {
     assert_eq!(devices(&pair), ["eth0"]);
     let device = pair.device(1);
     assert!(device.has_carrier());
+}
+
+/// What is set while a function is away holds for it when it is back.
+#[test]
+fn a_setting_reaches_a_function_that_was_away() {
+    let pair = pair(By::Driver);
+    set_link(&pair, 0, false);
+    pair.run_for(Duration::from_ms(2));
+    let slow = Coalescing { time: Duration::from_us(77), packets: 0, adaptive: false };
+    let rings = Rings { tx: 64, rx: 128 };
+    let set = pair.device(1);
+    pair.run(1, 0, move |cpu| {
+        Box::pin(async move {
+            for queue in 0..32 {
+                assert!(set.coalescing(queue).is_some(), "queue {queue}");
+                set.set_coalescing(&cpu, queue, slow).unwrap();
+            }
+            assert_eq!(set.set_coalescing(&cpu, 32, slow), Err(Error::Invalid));
+            set.driver().unwrap().set_rings(&cpu, rings).await.unwrap();
+        })
+    });
+    set_link(&pair, 0, true);
+    pair.run_for(Duration::from_ms(150));
+    let device = pair.device(1);
+    (0..32).for_each(|queue| assert_eq!(device.coalescing(queue), Some(slow), "queue {queue}"));
+    let entries = pair.hosts[1].handle.rings(pair.simulation.now());
+    let first: Vec<u32> =
+        entries.iter().filter(|ring| ring.function.0 == 0).map(|ring| ring.entries).collect();
+    assert!(first.iter().all(|entries| [64, 128].contains(entries)), "{first:?}");
+}
+
+/// Each packet given to the device is counted, also those that were in a function that went.
+#[test]
+fn counters_keep_what_functions_that_went_have_sent() {
+    const FRAMES: u32 = 300;
+    for by in By::BOTH {
+        let pair = pair(by);
+        let (device, buffers) = (device(&pair, by), Buffers::new(&pair.hosts[1].kernel));
+        let statistics = |pair: &Pair| {
+            let device = Rc::clone(&device);
+            pair.run(1, 0, move |cpu| Box::pin(async move { device.statistics(&cpu).await }))
+        };
+        let sending = [0, 1].map(|near| {
+            let (device, buffers) = (Rc::clone(&device), Rc::clone(&buffers));
+            pair.spawn(1, CORES[near], move |cpu| {
+                Box::pin(async move {
+                    for number in 0..FRAMES {
+                        let packet = buffers.packet(&cpu, &frame(near as u32 + 1, 300, number), 4096);
+                        device.send(&cpu, packet, false).unwrap();
+                        cpu.sleep(Duration::from_us(2)).await;
+                    }
+                })
+            })
+        });
+        let mut last = statistics(&pair);
+        let mut went = |pair: &Pair| {
+            let now = statistics(pair);
+            assert!(now.frames >= last.frames && now.lost >= last.lost, "{by:?}: {last:?} {now:?}");
+            last = now;
+        };
+        for up in [false, true] {
+            pair.run_for(Duration::from_us(200));
+            went(&pair);
+            set_link(&pair, 0, up);
+            pair.run_for(Duration::from_us(50));
+            went(&pair);
+        }
+        for sending in sending {
+            pair.simulation.block_on(async move { sending.wait().await }).unwrap();
+        }
+        pair.run_for(Duration::from_ms(150));
+        let end = statistics(&pair);
+        assert!(end.frames > 500 && end.lost < 40, "{by:?}: {end:?}");
+        // A packet that the device has counted is lost as well if the driver did not see its completion.
+        let (given, told) = (u64::from(2 * FRAMES), end.frames + end.failed + end.lost);
+        assert!((given..=given + end.lost).contains(&told), "{by:?}: {end:?}");
+    }
 }
 
 /// Counters are those of all functions.

@@ -252,17 +252,21 @@ impl FunctionDma {
         true
     }
 
-    /// Allocates whole pages that core and device both access.
+    /// Allocates whole pages that core and device both access. If the device cannot address the node's memory, others
+    /// that it can (Linux: `dma_direct_alloc`, which then takes `GFP_DMA32`).
     fn coherent_pages(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
         let DmaBase { memory, cores, .. } = &*self.dma.base;
-        let policy = Policy::Preferred(node.unwrap_or(self.node));
-        let pages = memory.take(cpu, Pages::order_for(length), policy)?;
-        let bus = match self.reach(cpu, pages.start, pages.len(), Direction::Bidirectional) {
-            Ok(bus) => bus,
+        let (order, policy) = (Pages::order_for(length), Policy::Preferred(node.unwrap_or(self.node)));
+        let reach = |pages: Pages| match self.reach(cpu, pages.start, pages.len(), Direction::Bidirectional) {
+            Ok(bus) => Ok((pages, bus)),
             Err(error) => {
                 memory.give(cpu, pages);
-                return Err(error);
+                Err(error)
             }
+        };
+        let (pages, bus) = match reach(memory.take(cpu, order, policy)?) {
+            Err(Error::NotSupported) => reach(memory.take_below(cpu, order, 1 << self.bits.get())?)?,
+            reached => reached?,
         };
         cores.ground.poke(pages.start, &vec![0; pages.len() as usize]);
         self.coherent.borrow_mut().insert(pages.start, (pages, bus));

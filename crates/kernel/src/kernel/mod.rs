@@ -262,6 +262,11 @@ impl Kernel {
         self.inner.pci.function(at).map(|function| function.root())
     }
 
+    /// The other functions in a function's IOMMU group.
+    pub fn group_of(&self, at: FunctionAddress) -> Vec<FunctionInfo> {
+        self.inner.pci.function(at).map_or_else(Vec::new, |function| self.inner.pci.group_of(&function))
+    }
+
     /// End of the highest memory range.
     pub fn memory_end(&self) -> PhysAddr {
         let inventory = self.inner.cores.ground.inventory();

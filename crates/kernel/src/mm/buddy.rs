@@ -34,7 +34,13 @@ impl Buddy {
 
     /// Allocates a block.
     pub fn take(&mut self, order: u8) -> Option<u64> {
-        let from = (order..=MAX_ORDER).find(|&o| !self.free[usize::from(o)].is_empty())?;
+        self.take_below(order, u64::MAX)
+    }
+
+    /// Allocates a block below an address.
+    pub fn take_below(&mut self, order: u8, end: u64) -> Option<u64> {
+        let fits = |page: &u64| page + (1 << order) <= end / PAGE;
+        let from = (order..=MAX_ORDER).find(|&o| self.free[usize::from(o)].first().is_some_and(fits))?;
         let page = self.free[usize::from(from)].pop_first()?;
         for smaller in (order..from).rev() {
             self.free[usize::from(smaller)].insert(page + (1 << smaller));

@@ -45,6 +45,16 @@ impl Memory {
         }
     }
 
+    /// Allocates `2^order` contiguous pages below an address, of any node.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn take_below(&self, cpu: &Cpu, order: u8, end: u64) -> Result<Pages, Error> {
+        let _part = cpu.book(Part::Memory);
+        cpu.work(self.cores.costs.page_slow);
+        self.pages.borrow_mut().take_below(order, end)
+    }
+
     /// Frees pages.
     pub fn give(&self, cpu: &Cpu, pages: Pages) {
         let _part = cpu.book(Part::Memory);

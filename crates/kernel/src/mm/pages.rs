@@ -127,6 +127,12 @@ impl PageAllocator {
         Ok((Pages { start: PhysAddr(start), order }, false))
     }
 
+    /// Allocates pages below an address, of any node.
+    pub fn take_below(&mut self, order: u8, end: u64) -> Result<Pages, Error> {
+        let start = self.nodes.iter_mut().find_map(|node| node.take_below(order, end));
+        Ok(Pages { start: PhysAddr(start.ok_or(Error::NoMemory)?), order })
+    }
+
     fn take_listed(&mut self, cpu: CpuId, home: Node) -> Option<u64> {
         let list = &mut self.lists[usize::from(cpu.0)];
         if list.is_empty() {

@@ -13,7 +13,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::cpu::Cpu;
-use platform::net::{NetDriver, Packet};
+use platform::net::{NetCounters, NetDriver, Packet};
+use units::{Duration, Time};
 use wire::pcie::FunctionAddress;
 
 pub use device::NetDevice;
@@ -61,11 +62,37 @@ pub trait NetRules {
     fn added(&self, name: &str);
 }
 
+/// What the devices of one name have counted, also those that are gone.
+#[derive(Clone, Debug)]
+pub struct NetTotals {
+    /// The devices' name.
+    pub name: String,
+    /// Packets.
+    pub counters: NetCounters,
+    /// How long each TX queue's ring was full.
+    pub queues_full: Vec<Duration>,
+}
+
+/// Adds what a device has counted to the totals of its name.
+fn add_device(totals: &mut Vec<NetTotals>, device: &NetDevice, now: Time) {
+    let full = device.queues_full(now);
+    let Some(known) = totals.iter_mut().find(|known| known.name == device.name()) else {
+        let (name, counters) = (device.name().to_owned(), device.counters());
+        return totals.push(NetTotals { name, counters, queues_full: full });
+    };
+    known.counters.add(&device.counters());
+    let queues = known.queues_full.len().max(full.len());
+    known.queues_full.resize(queues, Duration::ZERO);
+    known.queues_full.iter_mut().zip(full).for_each(|(sum, more)| *sum += more);
+}
+
 /// All network devices of a kernel, and the protocols above.
 pub struct Net {
     me: Weak<Self>,
     base: Base,
     devices: RefCell<Vec<Rc<NetDevice>>>,
+    /// Of devices that are gone.
+    departed: RefCell<Vec<NetTotals>>,
     rules: RefCell<Option<Rc<dyn NetRules>>>,
     next: Cell<u32>,
     protocols: RefCell<Option<Rc<dyn Protocols>>>,
@@ -77,6 +104,7 @@ impl Net {
             me: Weak::clone(me),
             base,
             devices: RefCell::default(),
+            departed: RefCell::default(),
             rules: RefCell::new(None),
             next: Cell::new(0),
             protocols: RefCell::new(None),
@@ -92,6 +120,13 @@ impl Net {
     /// Devices in order of registration.
     pub fn devices(&self) -> Vec<Rc<NetDevice>> {
         self.devices.borrow().clone()
+    }
+
+    /// What has been counted up to `now` under each name. Devices that return go on from where they left.
+    pub fn totals(&self, now: Time) -> Vec<NetTotals> {
+        let mut totals = self.departed.borrow().clone();
+        self.devices().iter().for_each(|device| add_device(&mut totals, device, now));
+        totals
     }
 
     /// The device that has this name now, such as `eth0`.
@@ -132,7 +167,8 @@ impl Net {
         given.filter(is_free).or_else(|| others.find(is_free)).unwrap_or_default()
     }
 
-    fn remove(&self, device: &Rc<NetDevice>) {
+    fn remove(&self, device: &Rc<NetDevice>, now: Time) {
+        add_device(&mut self.departed.borrow_mut(), device, now);
         self.devices.borrow_mut().retain(|other| !Rc::ptr_eq(other, device));
         if let Some(protocols) = device.protocols() {
             protocols.device_removed(device);

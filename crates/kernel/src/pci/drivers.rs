@@ -142,7 +142,18 @@ impl Drivers {
             self.let_go(cpu, function, driver.name()).await;
         }
         for (name, error) in failed.into_iter().filter(|_| function.reach.is_present()) {
-            self.base.log.warn(format!("pci {function}: no driver is bound, {name} failed: {error}"));
+            let group = if error == Error::Busy { self.group_text(function) } else { String::new() };
+            self.base.log.warn(format!("pci {function}: {name} failed: {error}{group}"));
+        }
+    }
+
+    /// Who else is in a function's IOMMU group, if anyone.
+    fn group_text(&self, function: &Function) -> String {
+        let name = |other: &Rc<Function>| format!("{other} ({})", self.name_of(other).unwrap_or("no driver"));
+        let others: Vec<String> = self.topology.group_of(function).iter().map(name).collect();
+        match others.is_empty() {
+            true => String::new(),
+            false => format!(", its IOMMU group also has {}", others.join(", ")),
         }
     }
 

@@ -30,12 +30,15 @@ impl Enumerator {
     /// Finds and configures everything below the root ports.
     pub async fn enumerate(&self, cpu: &Cpu) {
         let buses = Buses { next: Cell::new(1), last: u8::MAX };
-        let roots = self.scan_bus(cpu, 0, None, &buses).await;
-        for root in roots {
-            if root.is_bridge() {
-                self.space.assign_below(cpu, &root).await;
-            }
-            self.tune(cpu, &root).await;
+        let roots = self.scan_bus(cpu, 0, None, &buses, buses.last).await;
+        let (ports, others): (Vec<_>, Vec<_>) = roots.into_iter().partition(|root| root.is_bridge());
+        let reserved = self.space.reserve(&ports);
+        for (port, windows) in ports.iter().zip(reserved) {
+            self.space.assign_below(cpu, port, windows).await;
+            self.tune(cpu, port).await;
+        }
+        for other in &others {
+            self.tune(cpu, other).await;
         }
     }
 
@@ -46,13 +49,14 @@ impl Enumerator {
         self.settings.tune(cpu, &hierarchy).await;
     }
 
-    /// Finds the functions of a bus, and what is behind its bridges.
+    /// Finds the functions of a bus, and what is behind its bridges, whose slots reserve bus numbers up to `last`.
     async fn scan_bus(
         &self,
         cpu: &Cpu,
         bus: u8,
         parent: Option<&Rc<Function>>,
         buses: &Buses,
+        last: u8,
     ) -> Vec<Rc<Function>> {
         // A link has one device at its end. Bus 0 and the inside of a switch have more.
         let devices = if parent.is_some_and(|p| p.has_link_below()) { 1 } else { 32 };
@@ -80,14 +84,15 @@ impl Enumerator {
         }
         let bridges: Vec<_> = found.iter().filter(|function| function.is_bridge()).collect();
         for (n, bridge) in bridges.iter().enumerate() {
-            self.scan_bridge(cpu, bridge, buses, bridges.len() - n - 1).await;
+            let last = buses.share(last, bridges.len() - n - 1, self.base.params.spare_buses);
+            self.scan_bridge(cpu, bridge, buses, last).await;
         }
         found
     }
 
-    /// Assigns bus numbers to a bridge and scans behind it. `others` is the number of bridges on its bus still to
-    /// come.
-    async fn scan_bridge(&self, cpu: &Cpu, bridge: &Rc<Function>, buses: &Buses, others: usize) {
+    /// Assigns bus numbers to a bridge and scans behind it. Its slots reserve numbers up to `last`; what is present may
+    /// have later ones.
+    async fn scan_bridge(&self, cpu: &Cpu, bridge: &Rc<Function>, buses: &Buses, last: u8) {
         let Some(secondary) = buses.take() else {
             self.base.log.warn(format!("pci {bridge}: out of bus numbers"));
             return;
@@ -97,10 +102,10 @@ impl Enumerator {
         bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(buses.last), 7).await;
         bridge.forwards.begin_at(secondary);
         if bridge.link_is_active(cpu).await {
-            Box::pin(self.scan_bus(cpu, secondary, Some(bridge), buses)).await;
+            Box::pin(self.scan_bus(cpu, secondary, Some(bridge), buses, last)).await;
         }
         if bridge.slot().is_some() {
-            buses.leave_behind(secondary, self.base.params.spare_buses, others);
+            buses.reserve(secondary.saturating_add(self.base.params.spare_buses).min(last));
         }
         let last = buses.taken();
         bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(last), 7).await;
@@ -135,7 +140,8 @@ impl Enumerator {
             next: Cell::new(u16::from(bridge.forwards.secondary()) + 1),
             last: bridge.forwards.subordinate(),
         };
-        for function in &self.scan_bus(cpu, bridge.forwards.secondary(), Some(bridge), &buses).await {
+        let found = self.scan_bus(cpu, bridge.forwards.secondary(), Some(bridge), &buses, buses.last).await;
+        for function in &found {
             self.space.assign_hotplugged(cpu, bridge, function).await;
         }
         if let Some(root) = self.topology.function(bridge.beside(bridge.root)) {
@@ -177,12 +183,16 @@ impl Buses {
         (self.next.get() - 1) as u8
     }
 
-    /// Reserves bus numbers for a slot whose secondary bus is `secondary`: `wanted`, or an even share of those left
-    /// for this slot and `others`, each of which needs a bus for itself.
-    fn leave_behind(&self, secondary: u8, wanted: u8, others: usize) {
-        let left = (u16::from(self.last) + 1).saturating_sub(self.next.get());
-        let share = left.saturating_sub(others as u16) / (others as u16 + 1);
-        let used = self.taken() - secondary;
-        self.next.set(self.next.get() + u16::from(wanted.saturating_sub(used)).min(share));
+    /// The last of the numbers up to `last` that a bridge may reserve from, so that each of the `others` still to be
+    /// scanned beside it has its share: a bus of its own and `spare` more, or as many as there are for all alike.
+    fn share(&self, last: u8, others: usize, spare: u8) -> u8 {
+        let left = (usize::from(last) + 1).saturating_sub(usize::from(self.next.get()));
+        let each = (left / (others + 1)).min(usize::from(spare) + 1);
+        last - (others * each) as u8
+    }
+
+    /// Reserves numbers up to `last`.
+    fn reserve(&self, last: u8) {
+        self.next.set(self.next.get().max(u16::from(last) + 1));
     }
 }

@@ -59,10 +59,9 @@ impl ErrorTally {
     }
 }
 
-/// What is known of a function: a record that all parts read. What can change is written by one or two of them: buses by
-/// `enumerate`, windows and BARs by `space`, sizes, tags and isolation by `settings` (a size alone by `hotplug` and `iov`,
-/// too), whether it can be reached by `drivers`, `hotplug` and `recovery`, `dma` by `drivers` and `topology`.
+/// What is known of a function: a record that all parts read.
 pub(crate) struct Function {
+    // Written by nobody.
     /// Access to the function, also for its driver.
     pub(super) backend: Rc<dyn Backend>,
     pub(super) segment: Segment,
@@ -77,16 +76,28 @@ pub(crate) struct Function {
     header_type: u8,
     pub(super) node: Node,
     pub(super) capabilities: CapabilityLists,
+
+    // Written by `space`.
     pub(super) bars: BaseAddresses,
+
+    // Buses written by `enumerate`, windows by `space`.
     pub(super) forwards: Forwards,
+
+    // Written by `settings`; the size also by `hotplug` and `iov`.
     pub(super) max_payload: Cell<u32>,
     /// Whether requests and completions from below only go upstream, and cannot reach neighbouring ports.
     pub(super) isolates: Cell<bool>,
     /// Whether all possible completers support 10-bit tags.
     pub(super) ten_bit_tags: Cell<bool>,
+
+    // Written by `drivers`, `hotplug` and `recovery`.
     pub(super) reach: Reach,
+
+    // Written by `aer`.
     /// Errors that it reported.
     pub(super) errors: ErrorTally,
+
+    // Written by `topology` and `drivers`.
     pub(super) dma: RefCell<Option<Rc<FunctionDma>>>,
 }
 

@@ -256,6 +256,11 @@ impl Pci {
         self.topology.all().iter().map(|function| self.info(function)).collect()
     }
 
+    /// Descriptions of the other functions in a function's IOMMU group.
+    pub fn group_of(&self, function: &Function) -> Vec<FunctionInfo> {
+        self.topology.group_of(function).iter().map(|function| self.info(function)).collect()
+    }
+
     /// Description of a function.
     pub fn info(&self, function: &Function) -> FunctionInfo {
         let dma = function.dma.borrow();

@@ -40,6 +40,16 @@ struct SlotSpace {
     kept: BTreeMap<(Bdf, u8), (u64, u64)>,
 }
 
+/// Space reserved for a bridge's window.
+#[derive(Clone, Copy)]
+pub(super) struct Reserved {
+    start: u64,
+    /// Bytes.
+    length: u64,
+    /// Whether it has room for hot-plug.
+    with_spare: bool,
+}
+
 /// Assigns address space to functions.
 pub(super) struct AddressSpace {
     base: PciBase,
@@ -138,20 +148,67 @@ impl AddressSpace {
         bridge.set_window(cpu, window, start, length).await;
     }
 
-    /// Assigns addresses to everything below a bridge of bus 0. If address space is short, slots get no spare room.
-    pub async fn assign_below(&self, cpu: &Cpu, root: &Rc<Function>) {
-        for window in 0..2 {
-            for with_spare in [true, false] {
-                let (length, alignment) = self.needs(root, window, with_spare);
-                let start = self.free.borrow_mut()[window].take(length, alignment.max(WINDOW));
-                if let Some(start) = start {
-                    self.assign(cpu, root, window, (start, length), with_spare).await;
-                    break;
-                }
-                let spare = if with_spare { " with room for hot-plug" } else { "" };
-                self.base.log.warn(format!("pci {root}: no address space for {length} bytes{spare}"));
+    /// Reserves windows for everything below root ports. If address space is short, room for hot-plug is only given from
+    /// what is left when everything present has its own.
+    pub fn reserve(&self, roots: &[Rc<Function>]) -> Vec<[Option<Reserved>; 2]> {
+        let [low, high] = [0, 1].map(|window| self.reserve_window(roots, window));
+        low.into_iter().zip(high).map(|(low, high)| [low, high]).collect()
+    }
+
+    fn reserve_window(&self, roots: &[Rc<Function>], window: usize) -> Vec<Option<Reserved>> {
+        let free = &mut self.free.borrow_mut()[window];
+        let take = |free: &mut Aperture, root: &Function, with_spare| {
+            let (length, alignment) = self.needs(root, window, with_spare);
+            Some(Reserved { start: free.take(length, alignment)?, length, with_spare })
+        };
+        let mut enough = free.clone();
+        let all: Option<Vec<_>> = roots.iter().map(|root| take(&mut enough, root, true).map(Some)).collect();
+        if let Some(all) = all {
+            *free = enough;
+            return all;
+        }
+        let mut reserved: Vec<_> = roots.iter().map(|root| take(free, root, false)).collect();
+        for (root, reserved) in roots.iter().zip(&mut reserved) {
+            let Some(own) = reserved else {
+                let (length, _) = self.needs(root, window, false);
+                self.base.log.warn(format!("pci {root}: no address space for {length} bytes"));
+                continue;
+            };
+            let mut larger = free.clone();
+            larger.give(own.start, own.length);
+            if let Some(with_spare) = take(&mut larger, root, true) {
+                (*own, *free) = (with_spare, larger);
+            } else {
+                let (length, _) = self.needs(root, window, true);
+                self.base
+                    .log
+                    .warn(format!("pci {root}: no address space for {length} bytes with room for hot-plug"));
             }
         }
+        reserved
+    }
+
+    /// Assigns addresses to everything below a root port, in the windows reserved for it.
+    pub async fn assign_below(&self, cpu: &Cpu, root: &Rc<Function>, windows: [Option<Reserved>; 2]) {
+        for (window, reserved) in windows.into_iter().enumerate() {
+            self.assign_or_forget(cpu, root, window, reserved).await;
+        }
+    }
+
+    /// Assigns a bridge a window and addresses to what is behind it; without a window, it forwards nothing.
+    async fn assign_or_forget(
+        &self,
+        cpu: &Cpu,
+        bridge: &Rc<Function>,
+        window: usize,
+        reserved: Option<Reserved>,
+    ) {
+        let Some(Reserved { start, length, with_spare }) = reserved else {
+            self.forget_bars(bridge, window);
+            bridge.set_window(cpu, window, 0, 0).await;
+            return;
+        };
+        self.assign(cpu, bridge, window, (start, length), with_spare).await;
     }
 
     /// Assigns addresses to a function that was plugged in below a slot, in the space kept free there.
@@ -185,25 +242,19 @@ impl AddressSpace {
     /// is short, the bridge's own slots get no spare room.
     async fn place_windows(&self, cpu: &Cpu, slot: &Function, bridge: &Rc<Function>) {
         for window in 0..2 {
-            let place = [true, false].into_iter().find_map(|with_spare| {
+            let reserved = [true, false].into_iter().find_map(|with_spare| {
                 let (length, alignment) = self.needs(bridge, window, with_spare);
-                let at = match length {
+                let start = match length {
                     0 => Some(0),
                     _ => self.take(slot, window, (bridge.bdf, WINDOWS), length, alignment),
                 };
-                Some((at?, length, with_spare))
+                Some(Reserved { start: start?, length, with_spare })
             });
-            match place {
-                Some((at, length, with_spare)) => {
-                    self.assign(cpu, bridge, window, (at, length), with_spare).await;
-                }
-                None => {
-                    let (length, _) = self.needs(bridge, window, false);
-                    self.base.log.warn(format!("pci {bridge}: no space for a window of {length} bytes"));
-                    self.forget_bars(bridge, window);
-                    bridge.set_window(cpu, window, 0, 0).await;
-                }
+            if reserved.is_none() {
+                let (length, _) = self.needs(bridge, window, false);
+                self.base.log.warn(format!("pci {bridge}: no space for a window of {length} bytes"));
             }
+            self.assign_or_forget(cpu, bridge, window, reserved).await;
         }
     }
 

@@ -47,9 +47,9 @@ impl Topology {
         self.functions.borrow_mut().clear();
     }
 
-    /// A root port and everything below it.
-    pub fn hierarchy(&self, root: &Function) -> Vec<Rc<Function>> {
-        self.all().into_iter().filter(|f| f.segment == root.segment && f.root == root.bdf).collect()
+    /// Everything below a function's root port, and the port.
+    pub fn hierarchy(&self, of: &Function) -> Vec<Rc<Function>> {
+        self.all().into_iter().filter(|f| f.segment == of.segment && f.root == of.root).collect()
     }
 
     /// Functions behind a bridge, bridges before what is behind them.
@@ -84,6 +84,16 @@ impl Topology {
             above = self.above(&port);
         }
         member
+    }
+
+    /// The other functions in a function's IOMMU group.
+    pub fn group_of(&self, function: &Function) -> Vec<Rc<Function>> {
+        let leader = self.member(function).leader;
+        let shares = |other: &Rc<Function>| {
+            let is_other = other.bdf != function.bdf && !other.is_bridge();
+            is_other && self.member(other).leader == leader
+        };
+        self.hierarchy(function).into_iter().filter(shares).collect()
     }
 
     /// A function's DMA API, created on first use.

@@ -11,14 +11,14 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::ntb::NtbCableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
-use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, PassedSetup, adapter, node};
+use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, PassedSetup, Placed, adapter, node};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::pci::PciDriver;
 use virt::{VfioDevice, Vm};
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::vms::Passed;
+use super::vms::{Passed, help_with_group};
 use super::{ComputerError, Computers, kernel};
 use crate::topology;
 
@@ -74,7 +74,7 @@ pub(super) struct Borrow {
     node: u8,
     function: Passed,
     /// Name in the scenario.
-    name: String,
+    name: Placed<String>,
     /// Whether it starts before the programs.
     pub at_once: bool,
 }
@@ -90,7 +90,7 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
             lender,
             node: own_node(setup, lender).unwrap_or_default(),
             function: Passed::new(&setup.hosts[lender], &devices[lender], borrow.function),
-            name: borrow.name.value.clone(),
+            name: borrow.name.clone(),
             at_once: borrow.from.is_zero(),
         }
     });
@@ -207,13 +207,23 @@ impl Cluster<'_> {
         let all = self.0.borrows.iter().enumerate();
         for (n, borrow) in all.filter(|(_, borrow)| borrow.at_once && is_asked(borrow)) {
             let borrowed = self.0.simulation.block_on(self.borrow(n))?;
-            borrowed.map_err(|problem| ComputerError::Lending {
-                host: self.0.hosts[borrow.by].name.clone(),
-                what: borrow.name.clone(),
-                problem,
-            })?;
+            borrowed.map_err(|problem| self.not_borrowed(borrow, problem))?;
         }
         Ok(())
+    }
+
+    /// Why an initial borrowing has failed.
+    fn not_borrowed(self, borrow: &Borrow, problem: Error) -> ComputerError {
+        let (host, what) = (self.0.hosts[borrow.by].name.clone(), borrow.name.value.clone());
+        let functions = self.0.simulation.with(|fabric, _| borrow.function.functions(fabric));
+        let help = functions.first().filter(|_| problem == Error::Busy).and_then(|&bdf| {
+            let at = FunctionAddress { bdf, ..FunctionAddress::default() };
+            help_with_group(&self.0.hosts[borrow.lender].kernel, at, "borrower")
+        });
+        match help {
+            Some(_) => borrow.name.complaint(format!("{host} cannot borrow {what}: {problem}"), help).into(),
+            None => ComputerError::Lending { host, what, problem },
+        }
     }
 
     /// The borrower's service, and the function's address at the lender.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ::kernel::{BlockDevice, DmaMode, DmaParams, Kernel};
+use ::kernel::{BlockDevice, DmaMode, DmaParams, FunctionInfo, Kernel};
 use drivers::virtio_blk::VirtioBlk;
 use drivers::virtio_net::VirtioNet;
 use engine::{Handle, Seed, Simulation};
@@ -155,12 +155,14 @@ pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
             let started = started.map_err(|error| {
                 let help = match error {
                     VmError::Memory(_) => {
-                        "less `memory`, another `node`, or fewer virtual machines".to_owned()
+                        Some("less `memory`, another `node`, or fewer virtual machines".to_owned())
                     }
-                    VmError::Function(at, Error::Busy) => help_with_group(&host.kernel, at),
-                    VmError::Function(..) => "`iommu = \"strict\"` of its host".to_owned(),
+                    VmError::Function(at, Error::Busy) => {
+                        help_with_group(&host.kernel, at, "virtual machine")
+                    }
+                    VmError::Function(..) => Some("`iommu = \"strict\"` of its host".to_owned()),
                 };
-                vm.complaint(format!("it does not start: {error}"), Some(help))
+                vm.complaint(format!("it does not start: {error}"), help)
             })?;
             started.follow(&own.vms.vfio);
             own.running.borrow_mut().push(Rc::clone(&started));
@@ -199,21 +201,19 @@ pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
     Ok(())
 }
 
-/// What to do about a function whose IOMMU group is in use.
-fn help_with_group(kernel: &Kernel, at: FunctionAddress) -> String {
-    let root = kernel.root_port_of(at);
-    let others = kernel.pci().into_iter().filter(|other| {
-        let is_own = other.address() == at || other.buses.is_some();
-        !is_own && other.domain.is_some() && kernel.root_port_of(other.address()) == root
-    });
-    let others: Vec<_> = others
-        .map(|other| format!("{} ({})", other.address(), other.driver.unwrap_or("no driver")))
-        .collect();
-    format!(
-        "below its root port are also {}; all devices of a group go to one virtual machine, and a switch with \
-         `access_control` or a slot of its own gives a device a group of its own",
-        others.join(", ")
-    )
+/// What to do about a function whose IOMMU group is in use for something else than `user`; `None` if it is alone in its group.
+pub(super) fn help_with_group(kernel: &Kernel, at: FunctionAddress, user: &str) -> Option<String> {
+    let others = kernel.group_of(at);
+    let name =
+        |other: &FunctionInfo| format!("{} ({})", other.address(), other.driver.unwrap_or("no driver"));
+    let names: Vec<String> = others.iter().map(name).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "its IOMMU group also has {}; all devices of a group go to one {user}, and a switch with `access_control` \
+             or a slot of its own gives a device a group of its own",
+            names.join(", ")
+        )
+    })
 }
 
 /// Starts the network devices that a guest has at boot; later ones are started when they appear.

@@ -115,8 +115,8 @@ pub struct Window {
     pub hosts: Vec<HostCounters>,
 }
 
-/// What has been counted since a counter was `before`. One that is less now belongs to a device or a kernel that has
-/// started anew, and has counted from zero.
+/// What has been counted since a counter was `before`. Counters never go back, but those of a kernel that has started
+/// anew count from zero.
 pub(crate) fn since(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }

@@ -7,7 +7,7 @@ use hardware::iommu::Iommu;
 use hardware::link::{DirectionCounters, Side};
 use hardware::memory::{ByCause, CacheCounters, Cause, LINE, MemorySystem};
 use hardware::root::HostId;
-use kernel::Kernel;
+use kernel::{Kernel, NetTotals};
 use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex, StageKind};
 use platform::ethernet::EthernetPort;
@@ -165,13 +165,11 @@ impl Reading {
 
     /// Adds the core times that a host's kernel has accounted.
     pub(crate) fn add_kernel(&mut self, kernel: &Kernel, now: Time) {
-        for device in kernel.net().devices() {
-            let counters = device.counters();
-            let name = device.name();
+        for NetTotals { name, counters, queues_full } in kernel.net().totals(now) {
             self.add(format!("{name}/tx-packets"), Unit::Events, counters.tx_packets);
             self.add(format!("{name}/rx-packets"), Unit::Events, counters.rx_packets);
             self.add(format!("{name}/tx-dropped"), Unit::Events, counters.tx_dropped);
-            for (queue, full) in device.queues_full(now).into_iter().enumerate() {
+            for (queue, full) in queues_full.into_iter().enumerate() {
                 let place = format!("{name}/tx-ring{queue}");
                 self.time(format!("{place}-full"), full);
                 self.used(Kind::Ring, place, 1, full.as_ps().into());

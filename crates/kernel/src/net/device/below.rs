@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use platform::net::{NetCounters, NetDriver};
+use platform::net::{DeviceStatistics, NetCounters, NetDriver, TxStatistics};
 
 use crate::base::Base;
 
@@ -18,6 +18,8 @@ pub(super) struct Below {
     /// The link is up.
     pub carrier: Cell<bool>,
     counters: Cell<NetCounters>,
+    /// What the driver had counted when it was removed.
+    pub last: RefCell<(TxStatistics, DeviceStatistics)>,
 }
 
 impl Below {
@@ -29,6 +31,7 @@ impl Below {
             up: Cell::new(false),
             carrier: Cell::new(false),
             counters: Cell::default(),
+            last: RefCell::default(),
         }
     }
 

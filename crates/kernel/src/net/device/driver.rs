@@ -90,10 +90,14 @@ impl NetCore for NetDevice {
     fn unregister<'a>(self: Rc<Self>, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             self.stop(cpu).await;
+            if let Some(driver) = self.driver() {
+                let last = (driver.statistics(cpu).await, driver.device_statistics(cpu).await);
+                self.below.last.replace(last);
+            }
             self.forget_driver();
             self.tx.start_all(cpu);
             if let Some(net) = self.net.upgrade() {
-                net.remove(&self);
+                net.remove(&self, cpu.now());
             }
             if let Some(upper) = self.upper() {
                 upper.changed();

@@ -32,7 +32,7 @@ impl PacketDevice for NetDevice {
         Box::pin(async move {
             match self.driver() {
                 Some(driver) => driver.statistics(cpu).await,
-                None => TxStatistics::default(),
+                None => self.below.last.borrow().0.clone(),
             }
         })
     }
@@ -41,7 +41,7 @@ impl PacketDevice for NetDevice {
         Box::pin(async move {
             match self.driver() {
                 Some(driver) => driver.device_statistics(cpu).await,
-                None => DeviceStatistics::default(),
+                None => self.below.last.borrow().1.clone(),
             }
         })
     }
