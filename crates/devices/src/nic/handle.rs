@@ -57,16 +57,16 @@ impl Filled {
     }
 }
 
-/// A counter of a function.
+/// What a function has counted in one of its registers.
 #[derive(Default)]
-struct Counter {
+struct RegisterTotal {
     total: Cell<u64>,
     /// Total at the function's last reset.
     at_reset: Cell<u64>,
 }
 
 struct Inner {
-    counters: Vec<[Counter; counter::COUNT]>,
+    counters: Vec<[RegisterTotal; counter::COUNT]>,
     /// By function, direction (true for TX) and queue.
     rings: RefCell<BTreeMap<(u8, bool, u8), Rc<Filled>>>,
     hung: Cell<bool>,
@@ -99,7 +99,7 @@ impl NicHandle {
         self.of(function, which).map_or(0, |counter| counter.total.get() - counter.at_reset.get())
     }
 
-    fn of(&self, function: u8, which: usize) -> Option<&Counter> {
+    fn of(&self, function: u8, which: usize) -> Option<&RegisterTotal> {
         self.0.counters.get(usize::from(function))?.get(which)
     }
 

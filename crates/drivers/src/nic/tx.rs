@@ -34,7 +34,7 @@ struct TxSlot {
 
 /// Packets that have left the ring.
 #[derive(Default)]
-pub(super) struct Finished {
+pub(super) struct FinishedPackets {
     pub packets: u32,
     pub bytes: u64,
     /// Frames that the packets make, and those of the last packet.
@@ -298,7 +298,7 @@ impl TxQueue {
         core: &dyn NetCore,
         counters: &Counters,
     ) -> Result<u32, Broken> {
-        let mut sent = Finished::default();
+        let mut sent = FinishedPackets::default();
         let mut broken = false;
         while self.outstanding() > 0
             && let Some(completion) = self.look(cpu, counters)
@@ -345,8 +345,8 @@ impl TxQueue {
     }
 
     /// Frees the oldest `descriptors`.
-    fn finish_all(&self, cpu: &Cpu, descriptors: u16) -> Finished {
-        let mut finished = Finished::default();
+    fn finish_all(&self, cpu: &Cpu, descriptors: u16) -> FinishedPackets {
+        let mut finished = FinishedPackets::default();
         for _ in 0..descriptors {
             let mut slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
             self.done.set(self.done.get().wrapping_add(1));
@@ -373,7 +373,7 @@ impl TxQueue {
     }
 
     /// Drops everything after the device has stopped, and returns what was not sent.
-    pub fn abandon(&self, cpu: &Cpu) -> Finished {
+    pub fn abandon(&self, cpu: &Cpu) -> FinishedPackets {
         self.finish_all(cpu, self.outstanding())
     }
 }
