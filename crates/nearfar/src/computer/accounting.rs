@@ -97,8 +97,8 @@ impl Booked {
         let mut packets = (0, 0);
         // Packets of a stacked device also pass its members; count them once.
         let is_above = |name: &str| host.teams.iter().any(|team| team.name == name);
-        for device in host.kernel.net().devices().iter().filter(|device| !is_above(device.name())) {
-            let counters = device.counters();
+        for totals in host.kernel.net().totals(at).iter().filter(|totals| !is_above(&totals.name)) {
+            let counters = &totals.counters;
             packets.0 += counters.tx_packets + counters.rx_packets;
             packets.1 += counters.tx_bytes + counters.rx_bytes;
         }
