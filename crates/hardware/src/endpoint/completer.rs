@@ -195,11 +195,10 @@ fn config_effects(means: &mut Means<'_, '_>, effects: Option<(FunctionIndex, Vec
             ConfigEffect::Sriov { enabled: false, .. } => {
                 means.reset_virtual_functions(function);
             }
-            ConfigEffect::Msix { .. } => {
+            ConfigEffect::Msi | ConfigEffect::Msix { .. } => {
                 means.core.drive_lines(means.cx);
                 means.send_unmasked(function);
             }
-            ConfigEffect::Msi => means.core.drive_lines(means.cx),
             ConfigEffect::ErrorReporting => means.core.protect(means.cx.wires),
             ConfigEffect::IntxDisable(_) => means.core.drive_lines(means.cx),
             _ => {}

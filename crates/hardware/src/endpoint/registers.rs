@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use platform::device::{BarAccess, Device, FunctionIndex, PortIndex, Reset};
+use wire::pcie::config::msi::MsiState;
 use wire::pcie::config::msix::{self, MsixLayout};
 use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind, pcie_cap};
 use wire::pcie::tlp::ConfigRequest;
@@ -320,11 +321,14 @@ impl Registers {
         if let (true, Some(msix)) = (enabled, &mut state.msix) {
             return msix.raise(vector, !unmasked);
         }
-        let msi = state.config.msi().filter(|msi| msi.enabled && msi.mask >> (vector % 32) & 1 == 0)?;
-        // A function with fewer vectors than requested puts the vector's number into the low bits of the data.
-        let vectors = u32::from(msi.vectors.max(1));
-        let data = u32::from(msi.data) & !(vectors - 1) | (u32::from(vector) % vectors);
-        Some(MsiMessage { address: msi.address, data })
+        let msi = state.config.msi().filter(|msi| msi.enabled)?;
+        // A function with fewer vectors than requested combines them.
+        let number = u32::from(vector) % u32::from(msi.vectors);
+        if msi.mask >> number & 1 == 1 {
+            state.config.set_msi_pending(msi.pending | 1 << number);
+            return None;
+        }
+        Some(msi_message(&msi, number))
     }
 
     /// Active legacy interrupt lines of the functions below a port, combined.
@@ -339,10 +343,16 @@ impl Registers {
     pub fn unmasked(&mut self, function: FunctionIndex) -> Vec<MsiMessage> {
         let Some(state) = self.functions.get_mut(usize::from(function.0)) else { return Vec::new() };
         let (enabled, unmasked) = state.config.msix_enabled();
-        match &mut state.msix {
-            Some(msix) if enabled && unmasked => msix.take_pending(),
-            _ => Vec::new(),
+        if let (true, Some(msix)) = (enabled, &mut state.msix) {
+            return if unmasked { msix.take_pending() } else { Vec::new() };
         }
+        let Some(msi) = state.config.msi().filter(|msi| msi.enabled) else { return Vec::new() };
+        let ready = msi.pending & !msi.mask;
+        state.config.set_msi_pending(msi.pending & msi.mask);
+        (0..u32::BITS)
+            .filter(|number| ready >> number & 1 == 1)
+            .map(|number| msi_message(&msi, number))
+            .collect()
     }
 
     /// Resets registers.
@@ -409,6 +419,12 @@ impl MsixState {
         }
         ready.iter().filter_map(|&vector| self.entry(vector)).map(Self::message).collect()
     }
+}
+
+/// The message of vector `number`, which is in the low bits of the data.
+fn msi_message(msi: &MsiState, number: u32) -> MsiMessage {
+    let vectors = u32::from(msi.vectors);
+    MsiMessage { address: msi.address, data: u32::from(msi.data) & !(vectors - 1) | number }
 }
 
 #[cfg(test)]

@@ -295,6 +295,12 @@ fn messages_of_msi_have_their_numbers() {
     let expected =
         [0x4144, 0, 0x4146, 0x4147, 0x4144, 0x4146].map(|data| if data == 0 { None } else { message(data) });
     assert_eq!(said, expected);
+    // The masked one is pending until it is unmasked.
+    let pending = |registers: &mut Registers| registers.config_mut(SECOND).dword(at + 0x14);
+    assert_eq!((pending(&mut registers), registers.unmasked(SECOND)), (0b10, vec![]));
+    registers.config_mut(SECOND).write(at + 0x10, 0b1000, 0xf);
+    assert_eq!(registers.unmasked(SECOND), message(0x4145).as_slice());
+    assert_eq!((pending(&mut registers), registers.unmasked(SECOND)), (0, vec![]));
     registers.config_mut(SECOND).write(at, 2 << 20, 0xf);
     assert_eq!(registers.message(SECOND, 0), None, "disabled");
 }

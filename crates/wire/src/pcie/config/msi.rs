@@ -44,6 +44,8 @@ pub struct MsiState {
     pub data: u16,
     /// Mask bits, one per vector.
     pub mask: u32,
+    /// Pending bits: masked vectors that have been raised.
+    pub pending: u32,
 }
 
 impl MsiState {
@@ -56,6 +58,7 @@ impl MsiState {
             address: u64::from(read(at + ADDRESS_UPPER)) << 32 | u64::from(read(at + ADDRESS)),
             data: read(at + DATA) as u16,
             mask: read(at + MASK),
+            pending: read(at + PENDING),
         }
     }
 }

@@ -420,6 +420,13 @@ impl ConfigSpace {
         Some(MsiState::read(&|at| self.dword(at), self.offsets.msi?))
     }
 
+    /// Sets the pending bits of MSI, if it has the capability.
+    pub fn set_msi_pending(&mut self, pending: u32) {
+        if let Some(at) = self.offsets.msi {
+            self.update(at + super::msi::PENDING, u32::MAX, pending);
+        }
+    }
+
     /// Location of the MSI-X table, if it has the capability.
     pub fn msix_layout(&self) -> Option<MsixLayout> {
         Some(MsixLayout::read(&|at| self.dword(at), self.offsets.msix?))
