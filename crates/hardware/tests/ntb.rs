@@ -321,6 +321,19 @@ fn who_is_in_no_table_and_what_leads_nowhere_is_refused_at_once() {
 }
 
 #[test]
+fn a_segment_leads_to_a_multiple_of_its_size() {
+    let cluster = Cluster::new(&Shape::pair());
+    let lead_to = |target| cluster.segment(0, 1, Some(WindowSegment { node: 2, registers: false, target }));
+    lead_to(MEMORY + SEGMENT / 4);
+    cluster.store(0, WINDOW + SEGMENT + 0x40, &0x1234u64.to_le_bytes());
+    cluster.settle();
+    lead_to(MEMORY);
+    assert_eq!(cluster.load(0, WINDOW + SEGMENT + 0x40).0, 0x1234);
+    cluster.settle();
+    cluster.check_clean();
+}
+
+#[test]
 fn a_neighbour_rings_and_reads_words_but_reaches_no_table() {
     let cluster = Cluster::new(&Shape::pair());
     cluster.segment(0, 3, Some(WindowSegment { node: 2, registers: true, target: 0 }));

@@ -156,7 +156,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_is_found_again_from_its_place(sets in 1u32..50_000, hashed: bool, line in 0u64..1 << 27) {
+        fn a_line_is_found_again_from_its_place(
+            sets in prop_oneof![1u32..50_000, (0u32..16).prop_map(|log2| 1 << log2)],
+            hashed: bool,
+            line in 0u64..1 << 27,
+        ) {
             let index = Index::new(sets, if hashed { SetIndex::Hashed } else { SetIndex::Plain });
             let (set, tag) = index.split(line);
             prop_assert!(set < sets);

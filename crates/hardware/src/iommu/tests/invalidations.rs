@@ -39,16 +39,19 @@ fn a_wait_comes_after_translations_in_flight() {
 
 #[test]
 fn a_hint_keeps_the_paging_structure_caches() {
-    let mut m = Machine::new(bare());
-    m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
-    m.latency(us(1), 0x1000);
-    let scope = Scope::Pages { domain: DOMAIN, address: Iova::new(0x1000), mask: 0 };
-    for (leaf_only, steps) in [(true, 1), (false, 4)] {
-        m.submit(
-            us(2),
-            &[InvalidationDescriptor::Iotlb { scope, drain_reads: true, drain_writes: true, leaf_only }],
-        );
-        assert_eq!(m.latency(us(3), 0x1000), READ * steps);
+    // The second page is not the first of any table above it.
+    for page in [0x1000, 0x40_8060_1000] {
+        let mut m = Machine::new(bare());
+        m.map(page, 0x5000, 0x1000, Permissions::READ);
+        m.latency(us(1), page);
+        let scope = Scope::Pages { domain: DOMAIN, address: Iova::new(page), mask: 0 };
+        for (leaf_only, steps) in [(true, 1), (false, 4)] {
+            m.submit(
+                us(2),
+                &[InvalidationDescriptor::Iotlb { scope, drain_reads: true, drain_writes: true, leaf_only }],
+            );
+            assert_eq!(m.latency(us(3), page), READ * steps, "{page:#x}");
+        }
     }
 }
 
