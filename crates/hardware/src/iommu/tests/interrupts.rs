@@ -72,6 +72,19 @@ fn forged_interrupts_are_refused_and_counted() {
     assert!(send(&mut m, us(2), sibling, MsiMessage::remappable(2, false)).outcome.is_ok());
 }
 
+/// VT-d 9.10: an entry says whether its faults are recorded (FPD, bit 1), even if it is absent.
+#[test]
+fn a_fault_is_recorded_unless_its_entry_declines() {
+    for (word, records) in [(0, 1), (1 << 1, 0)] {
+        let mut m = machine(false);
+        set(&mut m, 4, [word, 0]);
+        let refused = send(&mut m, us(1), NIC, MsiMessage::remappable(4, false)).outcome.unwrap_err();
+        assert_eq!(refused.reason, FaultReason::InterruptNotPresent);
+        let faults = m.iommu.faults();
+        assert_eq!((faults.total(), faults.records().len()), (1, records));
+    }
+}
+
 #[test]
 fn compatibility_messages_pass_where_allowed() {
     let message = MsiMessage { address: 0xfee0_700c, data: 0xc131 };
