@@ -133,7 +133,9 @@ fn main() -> ExitCode {
         Err(wrong) => wrong.exit(),
     };
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    huge_pages::ask();
+    if command.goes_on() {
+        huge_pages::ask();
+    }
     if let Some(jobs) = common.jobs {
         // The process's only thread pool; this must precede its first use.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
