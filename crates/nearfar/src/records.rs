@@ -180,17 +180,25 @@ fn program_rows(scenario: &str, done: &[FinishedProgram]) -> Vec<Record> {
     let mut rows = Vec::new();
     for (n, program) in done.iter().enumerate() {
         match &program.outcome {
-            Ok(report) => rows.extend(report.readings.iter().map(|reading| {
-                let mut row = row(n, program);
-                row["quantity"] = reading.name().into();
-                if let Some(way) = reading.way {
-                    row["direction"] = way.direction.into();
-                    row["model"] = way.is_model.into();
+            Ok(report) => {
+                rows.extend(report.readings.iter().map(|reading| {
+                    let mut row = row(n, program);
+                    row["quantity"] = reading.name().into();
+                    if let Some(way) = reading.way {
+                        row["direction"] = way.direction.into();
+                        row["model"] = way.is_model.into();
+                    }
+                    row["unit"] = reading.unit.into();
+                    row["value"] = reading.value.into();
+                    row
+                }));
+                if let Some(text) = &report.text {
+                    let mut row = row(n, program);
+                    row["kind"] = "printed".into();
+                    row["text"] = text.clone().into();
+                    rows.push(row);
                 }
-                row["unit"] = reading.unit.into();
-                row["value"] = reading.value.into();
-                row
-            })),
+            }
             Err(failure) => {
                 let mut row = row(n, program);
                 row[if program.was_stopped { "stopped" } else { "error" }] = failure.to_string().into();

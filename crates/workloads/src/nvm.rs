@@ -17,6 +17,7 @@ use wire::nvme::{
     DataPointer, IoCommand, SubmissionRing,
 };
 
+use crate::latency::percentiles;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
@@ -226,7 +227,8 @@ impl NvmLatency {
         let mut report = Report::default();
         report.add("latency median", "us", median / 1e3);
         report.add("latency mean", "us", times.mean() / 1e3);
-        report.add("latency p99", "us", times.value_at_quantile(0.99) as f64 / 1e3);
+        let value = |percent: f64| times.value_at_quantile(percent / 100.0) as f64 / 1e3;
+        percentiles(&mut report, ("latency", "us"), times.len(), &[("p99".into(), 99.0)], value);
         report.add("bandwidth median", "GB/s", bytes as f64 / median);
         Ok(report)
     }

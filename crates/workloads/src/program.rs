@@ -71,6 +71,8 @@ pub struct Report {
     /// Repeated measurements in order, in microseconds: latencies, or times of equal parts of its work. They give the
     /// precision of the readings.
     pub samples: Vec<f64>,
+    /// What the real tool prints, if its options ask for that form: JSON, terse, or its usual text.
+    pub text: Option<String>,
 }
 
 impl Report {

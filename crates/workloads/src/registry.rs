@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::premises::Refused;
 use crate::program::Program;
 
 /// Parses a command line, including the program's name.
-type Reader = fn(&[String]) -> Result<Rc<dyn Program>, clap::Error>;
+type Reader = fn(&str, &[String]) -> Result<Rc<dyn Program>, Refused>;
 
 /// A program and its name.
 pub struct Command {
@@ -58,12 +59,19 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::stream::Stream>("stream"),
 ];
 
+/// Other names of programs.
+const ALIASES: &[(&str, &str)] =
+    &[("stream_c", "stream"), ("stream_c.exe", "stream"), ("stream.exe", "stream")];
+
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
     Command { name, read: read::<P>, options: P::command }
 }
 
-fn read<P: Program + Parser + 'static>(words: &[String]) -> Result<Rc<dyn Program>, clap::Error> {
-    Ok(Rc::new(P::try_parse_from(words)?))
+fn read<P: Program + Parser + 'static>(name: &str, words: &[String]) -> Result<Rc<dyn Program>, Refused> {
+    match P::try_parse_from(words) {
+        Ok(program) => Ok(Rc::new(program)),
+        Err(error) => Err(refused(name, &P::command(), &error)),
+    }
 }
 
 /// Parses a program's command line.
@@ -72,7 +80,9 @@ fn read<P: Program + Parser + 'static>(words: &[String]) -> Result<Rc<dyn Progra
 /// If the program does not exist, or its options are invalid.
 pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
-    let name = words.first().map_or("", String::as_str);
+    // With or without a path, as in `./stream_c.exe`.
+    let first = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+    let name = ALIASES.iter().find(|(alias, _)| *alias == first).map_or(first, |(_, name)| name);
     let known = || PROGRAMS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
     let Some(command) = PROGRAMS.iter().find(|command| command.name == name) else {
         let message = format!("there is no program `{name}`");
@@ -81,20 +91,56 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
     if words.iter().any(|word| word == "--help") {
         return Err(Refused { message: format!("{name}: this is its help"), help: Some(command.help()) });
     }
-    (command.read)(&words).map_err(|error| refused(name, &error))
+    (command.read)(name, &words)
 }
 
-/// Shortens clap's error to a line and a hint.
-pub(crate) fn refused(name: &str, error: &clap::Error) -> Refused {
+/// Shortens clap's error to a line and a hint, for a program with these options.
+pub(crate) fn refused(name: &str, options: &clap::Command, error: &clap::Error) -> Refused {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("not understood");
+    let message = format!("{name}: {}", first.trim_start_matches("error: "));
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
+    {
+        return Refused { message, help: Some(near(name, options, given)) };
+    }
     let rest: Vec<&str> = lines
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
         .map(|line| line.trim_start_matches("tip: "))
         .collect();
-    let message = format!("{name}: {}", first.trim_start_matches("error: "));
     Refused { message, help: (!rest.is_empty()).then(|| rest.join("; ")) }
+}
+
+/// More options than these are not listed.
+const LISTED: usize = 16;
+
+/// The option that was probably meant, or all.
+fn near(name: &str, options: &clap::Command, given: &str) -> String {
+    let known = flags(options);
+    let given = given.split('=').next().unwrap_or(given);
+    let bare = |flag: &str| flag.trim_start_matches('-').replace('-', "_").to_lowercase();
+    let likeness = |flag: &String| strsim::damerau_levenshtein(&bare(flag), &bare(given));
+    let limit = bare(given).chars().count() / 3;
+    let nearest = known.iter().map(|flag| (likeness(flag), flag)).filter(|(far, _)| *far <= limit).min();
+    match nearest {
+        Some((_, flag)) => format!("there is `{flag}`; `nearfar programs {name}` explains all"),
+        None if known.is_empty() => format!("{name} has no options, as `nearfar programs {name}` shows"),
+        None if known.len() > LISTED => format!("`nearfar programs {name}` lists its options"),
+        None => format!("its options are {}", known.join(", ")),
+    }
+}
+
+/// All options of a command and its subcommands, as they are written.
+fn flags(options: &clap::Command) -> Vec<String> {
+    let own = options.get_arguments().filter(|argument| !argument.is_hide_set()).filter_map(|argument| {
+        let long = argument.get_long().map(|long| format!("--{long}"));
+        argument.get_short().map(|short| format!("-{short}")).or(long)
+    });
+    let mut all: Vec<String> = own.chain(options.get_subcommands().flat_map(flags)).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|flag| seen.insert(flag.clone()));
+    all
 }
 
 #[cfg(test)]
@@ -121,5 +167,21 @@ mod tests {
         assert!(wrong("fio --help").help.unwrap().contains("--iodepth"));
         assert!(wrong("stream --ntimes many").message.contains("many"));
         assert!(wrong("").message.contains("no program"));
+    }
+
+    /// What a hint says works, or at least exists.
+    #[test]
+    fn a_hint_after_an_unknown_option_names_options_that_there_are() {
+        for (line, hint) in [
+            ("ping -Z 10.0.0.2", "its options are"),
+            ("ethtool -Z eth0 rx 1024", "its options are"),
+            ("stream --ntims 3", "there is `--ntimes`"),
+            ("fio --iodepht=3", "there is `--iodepth`"),
+            ("fio --unheard_of=3", "`nearfar programs fio` lists its options"),
+        ] {
+            let refused = wrong(line);
+            let help = refused.help.unwrap_or_default();
+            assert!(help.contains(hint) && !help.contains("as a value"), "{line}: {help}");
+        }
     }
 }

@@ -19,7 +19,12 @@ pub fn program_table<'a>(done: impl Iterator<Item = &'a FinishedProgram>) -> Str
         match &program.outcome {
             Ok(report) => {
                 text += &link_table(&report.readings);
-                let others: Vec<&Reading> = report.readings.iter().filter(|r| r.way.is_none()).collect();
+                // What the program itself prints says the same in its own form.
+                if let Some(own) = &report.text {
+                    text += &format!("{}\n", own.trim_end());
+                }
+                let is_shown = |r: &&Reading| r.way.is_none() && report.text.is_none();
+                let others: Vec<&Reading> = report.readings.iter().filter(is_shown).collect();
                 let widest = |of: fn(&Reading) -> String| {
                     others.iter().map(|r| of(r).chars().count()).max().unwrap_or(0)
                 };

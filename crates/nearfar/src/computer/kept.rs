@@ -61,6 +61,7 @@ struct KeptDone {
     took_ps: u64,
     readings: Vec<KeptReading>,
     notes: Vec<String>,
+    text: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -116,6 +117,7 @@ impl Kept {
                 took_ps: done.took.as_ps(),
                 readings: report.readings.iter().map(reading).collect(),
                 notes: report.notes.clone(),
+                text: report.text.clone(),
             })
         };
         let account = |account: &Account| KeptAccount {
@@ -172,6 +174,7 @@ impl Kept {
                 readings: kept.readings.into_iter().map(reading).collect(),
                 notes: kept.notes,
                 samples: Vec::new(),
+                text: kept.text,
             }),
             was_stopped: false,
         };

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use units::Time;
 
+use crate::latency::percentiles;
 use crate::program::Report;
 
 /// Requests of one direction.
@@ -70,10 +71,10 @@ impl Tally {
             report.add(format!("{name} iops"), "1/s", side.count as f64 / seconds);
             report.add(format!("{name} bw"), "MB/s", side.bytes as f64 / seconds / 1e6);
             report.add(format!("{name} clat mean"), "µs", side.latency.mean() / 1e3);
-            for (percent, label) in [(50.0, "50 %"), (99.0, "99 %"), (99.9, "99.9 %")] {
-                let value = side.latency.value_at_percentile(percent) as f64 / 1e3;
-                report.add(format!("{name} clat {label}"), "µs", value);
-            }
+            let wanted = [50.0, 99.0, 99.9].map(|percent| (format!("{percent} %"), percent));
+            let value = |percent| side.latency.value_at_percentile(percent) as f64 / 1e3;
+            percentiles(&mut report, (&format!("{name} clat"), "µs"), side.count, &wanted, value);
+            report.add(format!("{name} clat max"), "µs", side.latency.max() as f64 / 1e3);
             report.add(format!("{name} requests"), "", side.count as f64);
         }
         if self.sides.iter().all(|side| side.count == 0) {

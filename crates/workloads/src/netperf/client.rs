@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::Kernel;
@@ -71,7 +71,7 @@ const DATAGRAM: u32 = 65_507;
 impl TestOptions {
     /// Parses the options after `--`.
     fn read(options: &[String]) -> Result<Self, Refused> {
-        Self::try_parse_from(options).map_err(|error| refused("netperf", &error))
+        Self::try_parse_from(options).map_err(|error| refused("netperf", &Self::command(), &error))
     }
 
     fn send(&self) -> u32 {
