@@ -21,7 +21,7 @@ mod _nearfar {
     #[pymodule_export]
     use super::file::{File, Library};
     #[pymodule_export]
-    use super::run::{ablate, bench, check, compare, fit, keep, leave_out, look, run, sweep};
+    use super::run::{ablate, bench, check, compare, fit, keep, leave_out, look, run, sweep, with_intervals};
     #[pymodule_export]
     use super::table::{Records, Table};
     #[pymodule_export]

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use machine::{Doc, Machine, Part, Sockets};
 use nearfar::bench::Bench;
 use nearfar::experiment::{self, Combination, Experiment};
 use nearfar::fit::{self as fitting, FitOptions};
+use nearfar::uncertainty::{self, Draw, Draws};
 use nearfar::{compare as comparing, records, suite};
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -99,8 +101,7 @@ fn points(
         Experiment::load(files, scenario, "set", changes)?;
     }
     let load = |values: Combination| -> Result<(Combination, Experiment), Failure> {
-        let all: Changes = changes.iter().chain(&values).cloned().collect();
-        let experiment = Experiment::load(files, scenario, "over", &all)?;
+        let experiment = experiment::load_point(files, scenario, "over", changes, &values)?;
         Ok((values, experiment))
     };
     points.into_par_iter().map(load).collect()
@@ -178,6 +179,37 @@ pub fn keep(key: &str, records: &Records) {
     experiment::keep(key, records.all());
 }
 
+/// Joins the records of runs at each point of a sweep: first with the files' own figures (`draw` 0), then with each draw.
+/// Results become intervals.
+#[pyfunction]
+pub fn with_intervals(parts: Vec<PyRef<'_, Records>>, draws: &str) -> PyResult<Records> {
+    let draws: Draws =
+        draws.parse().map_err(|why| Failure::argument("uncertainty", why, "a number of runs, such as 40"))?;
+    let (mut own, mut figures) = (Vec::new(), Vec::new());
+    let mut drawn: Vec<Vec<Value>> = vec![Vec::new(); draws.runs as usize];
+    for (number, part) in parts.iter().enumerate() {
+        let records = part.all().iter().cloned();
+        match number % (drawn.len() + 1) {
+            0 => {
+                let (rest, of_files): (Vec<_>, Vec<_>) = records.partition(|record| {
+                    !matches!(record["kind"].as_str(), Some("figure" | "no-limit" | "origins"))
+                });
+                own.extend(rest);
+                figures.extend(of_files.into_iter().filter(|figure| figure["kind"] != "origins"));
+            }
+            draw => drawn[draw - 1].extend(records),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    figures.retain(|figure| seen.insert(figure.to_string()));
+    let intervals = uncertainty::intervals(draws, &own, &drawn, &figures);
+    for (number, row) in (1..).zip(own.iter_mut().filter(|record| record["kind"] == "row")) {
+        row["row"] = Value::from(number);
+    }
+    own.extend(figures.into_iter().chain(intervals));
+    Ok(own.into())
+}
+
 /// Sockets as results of pcie-bench spell them, `s0-s1-s1`.
 fn sockets(spelt: &str) -> Result<Sockets, Failure> {
     let named: pciebench::Sockets = spelt.parse().map_err(|error| {
@@ -196,7 +228,7 @@ fn iommu(spelt: &str) -> Result<machine::IommuMode, Failure> {
 
 /// Runs pcie-bench on a machine: every row, what it was made from, and what the card could not do.
 #[pyfunction]
-#[pyo3(signature = (library, machine, card, placed, changes, card_changes, files, short, folder, seed, command, jobs=None, progress=None))]
+#[pyo3(signature = (library, machine, card, placed, changes, card_changes, files, short, folder, seed, draw, command, jobs=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 pub fn bench(
     py: Python<'_>,
@@ -210,11 +242,16 @@ pub fn bench(
     short: bool,
     folder: Option<PathBuf>,
     seed: u64,
+    draw: Option<&str>,
     command: &str,
     jobs: Option<usize>,
     progress: Callback<'_, '_>,
 ) -> PyResult<(Records, String, Vec<String>)> {
-    let from = library.files();
+    let mut from = library.files();
+    let draw: Option<Draw> = draw.and_then(|draw| draw.parse().ok());
+    if let Some(draw) = draw {
+        from = from.redrawn(Arc::new(draw));
+    }
     watched(py, jobs, progress, |progress| {
         let mut machine_doc = Doc::<Machine>::load(&from, machine)?;
         let mut card_doc = Doc::<Part>::load(&from, card)?;
@@ -250,7 +287,11 @@ pub fn bench(
                 .map_err(|error| cannot(&error))?;
         }
         let skipped = done.skipped.iter().map(|one| format!("{}: {}", one.file, one.reason)).collect();
-        Ok((records::of_suite(&done).into(), provenance, skipped))
+        let mut records = records::of_suite(&done);
+        if draw.is_none_or(Draw::is_none) {
+            records.extend(done.origins.records());
+        }
+        Ok((records.into(), provenance, skipped))
     })
 }
 

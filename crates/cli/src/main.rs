@@ -10,6 +10,7 @@ mod huge_pages;
 mod input;
 mod output;
 mod progress;
+mod uncertain;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::{AnyFigure, Determined, Kind, Provenance};
-use crate::library::Library;
+use crate::library::{Library, Redraw};
 use crate::read::{Complaints, Read};
 use crate::scenario::Changed;
 use crate::source::{Place, Source};
@@ -30,6 +30,8 @@ pub struct Doc<T> {
     source: Arc<Source>,
     library: Library,
     changes: Vec<Change>,
+    /// Number of changes before the file was declared to [stand in](Self::stand_in) for another one.
+    stands_in: Option<usize>,
     content: PhantomData<fn() -> T>,
 }
 
@@ -81,7 +83,19 @@ impl<T: Kindred> Doc<T> {
     }
 
     fn of(library: &Library, source: Arc<Source>) -> Self {
-        Self { source, library: library.clone(), changes: Vec::new(), content: PhantomData }
+        Self { source, library: library.clone(), changes: Vec::new(), stands_in: None, content: PhantomData }
+    }
+
+    /// The same file, whose figures get other values as it is read.
+    #[must_use]
+    pub fn redrawn(&self, redraw: Arc<dyn Redraw>) -> Self {
+        Self {
+            source: Arc::clone(&self.source),
+            library: self.library.redrawn(redraw),
+            changes: self.changes.clone(),
+            stands_in: self.stands_in,
+            content: PhantomData,
+        }
     }
 
     /// Name in messages: its path, or `machines/NAME.toml` for a built-in file.
@@ -103,14 +117,48 @@ impl<T: Kindred> Doc<T> {
     }
 
     /// Parses the content with all changes so far; returns all errors.
+    /// Figures have the values that the library draws for them, if it does.
     pub fn read(&self) -> Result<T, Diagnostics> {
+        let mut content = self.parse()?;
+        if let Some(redraw) = self.library.redraw() {
+            content.figures_mut("", &mut |path, figure| redraw.redraw(path, figure));
+        }
+        Ok(content)
+    }
+
+    /// The content as the file and its changes have it.
+    fn parse(&self) -> Result<T, Diagnostics> {
         let root =
             Entry { key: Place::new(&self.source, 0..0), node: self.tree()?, source: None, provenance: None };
         let mut complaints = Complaints::default();
         match T::read(&root, "", &mut complaints) {
-            Some(content) if complaints.0.is_empty() => Ok(content),
+            Some(mut content) if complaints.0.is_empty() => {
+                self.restate_figures(&mut content);
+                Ok(content)
+            }
             _ => Err(Diagnostics::new(complaints.0)),
         }
+    }
+
+    /// Says that the file stands in for another one, about which nothing is known: what was found out about its own
+    /// subject, rather than assumed or laid down by a standard, is a relative's. Later changes are not.
+    pub fn stand_in(&mut self) {
+        self.stands_in = Some(self.changes.len());
+    }
+
+    /// Makes figures a relative's if the file stands in for another one.
+    fn restate_figures(&self, content: &mut T) {
+        let Some(before) = self.stands_in else { return };
+        let later: BTreeSet<String> =
+            self.changes[before..].iter().map(|change| change.path.join(".")).collect();
+        content.figures_mut("", &mut |path, figure| {
+            let provenance = figure.provenance_mut();
+            let own = [Kind::Override, Kind::Assumed, Kind::Specification];
+            if !own.contains(&provenance.kind) && !later.contains(path) {
+                provenance.kind = Kind::Relative;
+                provenance.uncertainty = None;
+            }
+        });
     }
 
     /// The file's tree merged with those that it extends and with all changes.
@@ -298,7 +346,7 @@ impl<T: Kindred> Doc<T> {
 
     /// All parameters with path, value and provenance, in order of the schema.
     pub fn list(&self) -> Result<Vec<Listed>, Diagnostics> {
-        Ok(figures(&self.read()?))
+        Ok(figures(&self.parse()?))
     }
 
     /// The file's text with all changes; keeps comments and order.

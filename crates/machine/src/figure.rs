@@ -4,7 +4,9 @@ use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read, table};
 use crate::scalar::{Scalar, names};
 use crate::shape::Shape;
+use crate::source::Place;
 use crate::tree::{Entry, Node, Value};
+use std::sync::Arc;
 
 names! {
     /// The kind of source of a figure. A `source` states it by starting with one of these words and a colon;
@@ -72,7 +74,7 @@ pub struct Provenance {
     pub kind: Kind,
     /// How well the source determines the value, if known.
     pub determined: Option<Determined>,
-    /// Uncertainty of the value, with a unit ("1 ns", "5 %").
+    /// Uncertainty of the value, one standard deviation, with a unit ("1 ns", "5 %").
     pub uncertainty: Option<String>,
     /// For an empirical figure: results with the neutral value.
     pub without: Option<String>,
@@ -182,6 +184,18 @@ impl<T: Scalar> Read for Figure<T> {
             complaints.push(without(place, name, said_without.is_none()));
             return None;
         }
+        let value = value?;
+        if let (Some(Some(stated)), Some(_)) = (&uncertainty, value.number())
+            && deviation(&value, stated).is_none()
+        {
+            let place = table.get("uncertainty").map_or(&entry.node.place, |entry| &entry.node.place);
+            complaints.push(
+                Diagnostic::new(place, format!("`{name}`: its uncertainty cannot be \"{stated}\"")).help(
+                    "one standard deviation, as a value of its type (\"1 ns\") or as a percentage (\"5 %\")",
+                ),
+            );
+            return None;
+        }
         let provenance = Provenance {
             source,
             kind,
@@ -189,7 +203,7 @@ impl<T: Scalar> Read for Figure<T> {
             determined: determined.map_or(Some(None), |read| read.map(Some))?,
             uncertainty: uncertainty.map_or(Some(None), |read| read.map(Some))?,
         };
-        Some(Self { value: value?, provenance })
+        Some(Self { value, provenance })
     }
 
     fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
@@ -199,6 +213,24 @@ impl<T: Scalar> Read for Figure<T> {
     fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {
         visit(path, self);
     }
+}
+
+/// An uncertainty of `value` in base units, stated as a percentage or like a value.
+fn deviation<T: Scalar>(value: &T, stated: &str) -> Option<f64> {
+    let stated = stated.trim();
+    let number = value.number()?;
+    let share = stated.strip_suffix('%').map(|percent| percent.trim().parse::<f64>());
+    let parsed = match (share, stated.parse::<f64>()) {
+        (Some(percent), _) => number.abs() * percent.ok()? / 100.0,
+        // A count has no unit.
+        (None, Ok(number)) => number,
+        (None, Err(_)) => {
+            let source = Arc::new(crate::source::Source { name: String::new(), text: String::new() });
+            let node = Node { place: Place::new(&source, 0..0), value: Value::Text(stated.to_owned()) };
+            T::scalar(&node, "uncertainty", &mut Complaints::default())?.number()?
+        }
+    };
+    (parsed.is_finite() && parsed >= 0.0).then_some(parsed)
 }
 
 /// Error: the source of `name` does not state its kind.
@@ -229,6 +261,10 @@ pub trait AnyFigure {
     fn set_number(&mut self, number: f64) -> bool;
     /// All possible values in TOML, if these are a few names.
     fn choices(&self) -> Vec<&'static str>;
+    /// Whether there are values between any two, as of times and rates; not of counts, sizes and names.
+    fn is_continuous(&self) -> bool;
+    /// The stated uncertainty in base units, one standard deviation; `None` if none is stated.
+    fn deviation(&self) -> Option<f64>;
     /// Where the value comes from.
     fn provenance(&self) -> &Provenance;
     /// The provenance, for changes.
@@ -253,6 +289,12 @@ impl<T: Scalar> AnyFigure for Figure<T> {
     }
     fn choices(&self) -> Vec<&'static str> {
         T::choices()
+    }
+    fn is_continuous(&self) -> bool {
+        T::CONTINUOUS
+    }
+    fn deviation(&self) -> Option<f64> {
+        deviation(&self.value, self.provenance.uncertainty.as_ref()?)
     }
     fn provenance(&self) -> &Provenance {
         &self.provenance

@@ -74,7 +74,7 @@ pub use gpu::*;
 pub use host::*;
 pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
 pub use kpio::{KpioFormat, KpioSelect, NicKpio};
-pub use library::{Library, Used};
+pub use library::{Library, Redraw, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
 pub use measured::{MeasuredNames, Nearness, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};

@@ -1,6 +1,7 @@
 //! Finds files by name: built-in ones and those in folders.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figure::AnyFigure;
 use crate::source::{Place, Source};
 use crate::suggest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +115,13 @@ pub struct Library {
     folders: Arc<Vec<PathBuf>>,
     texts: Arc<BTreeMap<String, String>>,
     used: Arc<Mutex<Used>>,
+    redraw: Option<Arc<dyn Redraw>>,
+}
+
+/// Gives figures other values as their files are read, for runs that show how uncertain results are.
+pub trait Redraw: std::fmt::Debug + Send + Sync {
+    /// Changes the value of the figure at a dotted path of its file, if it is uncertain.
+    fn redraw(&self, path: &str, figure: &mut dyn AnyFigure);
 }
 
 /// Files read through a library.
@@ -176,6 +184,17 @@ impl Library {
     #[must_use]
     pub fn aside(&self) -> Self {
         Self { used: Arc::default(), ..self.clone() }
+    }
+
+    /// The same files with other values of their figures.
+    #[must_use]
+    pub fn redrawn(&self, redraw: Arc<dyn Redraw>) -> Self {
+        Self { redraw: Some(redraw), ..self.clone() }
+    }
+
+    /// Who gives figures other values.
+    pub(crate) fn redraw(&self) -> Option<&dyn Redraw> {
+        self.redraw.as_deref()
     }
 
     /// What was read through this library and its clones so far.

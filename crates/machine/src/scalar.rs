@@ -20,6 +20,9 @@ pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
     /// The allowed content.
     fn scalar_shape() -> Shape;
 
+    /// Whether there are values between any two, as of times and rates; not of counts and sizes.
+    const CONTINUOUS: bool = false;
+
     /// Maximum of a figure, if lower than that of a scenario's own values.
     const MOST_FIGURE: Option<Self> = None;
 
@@ -60,8 +63,10 @@ fn text<'a>(node: &'a Node, name: &str, wanted: &str, complaints: &mut Complaint
 
 /// A number with a unit, from `$least` to `$most`. Other values cannot be built or simulated, and would overflow.
 macro_rules! quantity {
-    ($type:ty, $get:ident, $new:expr, $example:literal, $least:expr, $most:expr $(, figures: $figure:expr)?) => {
+    ($type:ty, $get:ident, $new:expr, $example:literal, $least:expr, $most:expr $(, figures: $figure:expr)?
+     ; continuous: $continuous:literal) => {
         impl Scalar for $type {
+            const CONTINUOUS: bool = $continuous;
             $(const MOST_FIGURE: Option<Self> = Some($figure);)?
 
             fn scalar_shape() -> Shape {
@@ -130,17 +135,19 @@ quantity!(
     Duration::ZERO,
     Duration::from_ms(86_400_000),
     // A simulation adds up hundreds of thousands of these.
-    figures: Duration::from_ms(60_000)
+    figures: Duration::from_ms(60_000);
+    continuous: true
 );
-quantity!(Bytes, get, Bytes::new, "64 KiB", Bytes::new(0), Bytes::gib(1 << 20));
-quantity!(Cycles, get, Cycles::new, "40 cycles", Cycles::new(0), Cycles::new(1_000_000_000));
+quantity!(Bytes, get, Bytes::new, "64 KiB", Bytes::new(0), Bytes::gib(1 << 20); continuous: false);
+quantity!(Cycles, get, Cycles::new, "40 cycles", Cycles::new(0), Cycles::new(1_000_000_000); continuous: true);
 quantity!(
     BitRate,
     bits_per_s,
     BitRate::from_bits_per_s,
     "100 Gbit/s",
     BitRate::from_bits_per_s(1_000_000),
-    BitRate::gbit_per_s(100_000)
+    BitRate::gbit_per_s(100_000);
+    continuous: true
 );
 quantity!(
     ByteRate,
@@ -148,7 +155,8 @@ quantity!(
     ByteRate::from_bytes_per_s,
     "12.8 GB/s",
     ByteRate::from_bytes_per_s(1_000_000),
-    ByteRate::gb_per_s(100_000)
+    ByteRate::gb_per_s(100_000);
+    continuous: true
 );
 quantity!(
     Frequency,
@@ -156,7 +164,8 @@ quantity!(
     Frequency::from_hz,
     "2.2 GHz",
     Frequency::from_hz(1_000_000),
-    Frequency::from_hz(100_000_000_000)
+    Frequency::from_hz(100_000_000_000);
+    continuous: true
 );
 
 /// Reads `node` as an integer from `least` to `most`.
@@ -274,6 +283,8 @@ impl Scalar for bool {
 single!(bool);
 
 impl Scalar for f64 {
+    const CONTINUOUS: bool = true;
+
     fn scalar_shape() -> Shape {
         plain("number", "a number")
     }

@@ -1,13 +1,19 @@
 //! A scenario of either kind: loaded by name, changed, and ready to run.
 
+use std::sync::Arc;
+
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Scenario, Setup};
 
 use crate::bench::BenchError;
+use rayon::prelude::*;
+
 use crate::cache;
 use crate::computer::{self, ComputerError};
+use crate::origins::Origins;
 use crate::progress::Progress;
 use crate::records::{self, Record};
 use crate::scenario;
+use crate::uncertainty::{DRAW, Draw, Draws};
 
 /// Changes to a scenario: dotted paths, with values in TOML syntax.
 pub type Changes = [(String, String)];
@@ -40,6 +46,11 @@ pub enum ExperimentError {
         "where the cores' time went is known of scenarios with computers: this one has a machine with a card, on which no kernel runs"
     )]
     NoKernel,
+    /// A run with drawn figures would write over what another one wrote.
+    #[error(
+        "{0} writes captures or a drive's blocks, so it cannot be run again and again: leave out `capture` and `backing` for --uncertainty"
+    )]
+    NotRepeatable(String),
 }
 
 /// The scenario table for what the machine's or the card's file calls `key`, in a scenario with a machine and a card.
@@ -157,21 +168,79 @@ pub fn sweep(
     let mut number = 0;
     let mut all = Vec::new();
     for (values, experiment) in points {
-        let mut own = Vec::new();
+        let (mut own, origins);
         match experiment {
             Experiment::Bench(setup) => {
-                for one in done.next().expect("one for each")? {
+                let done = done.next().expect("one for each")?;
+                let outcomes = done.iter().map(|one| &one.outcome);
+                origins = Origins::of_bench(&scenario::bench_of(setup), outcomes);
+                own = Vec::new();
+                for one in done {
                     number += 1;
                     own.push(records::of_swept_run(&setup.scenario.name, number, &one.outcome));
                 }
             }
             Experiment::Computers(setup) => {
                 let counts = counts.next().expect("one for each")?;
+                origins = Origins::of_computers(setup, &counts.counted);
                 own = records::of_swept_computers(setup, &counts, accounting);
             }
         }
-        own.iter_mut().for_each(|record| records::add_values(record, values));
+        let (draws, swept): (Vec<_>, Vec<_>) = values.iter().cloned().partition(|(key, _)| key == DRAW);
+        own.iter_mut().for_each(|record| records::add_values(record, &swept));
+        // Whoever finds intervals needs to know which figures can have moved them.
+        if draws.iter().any(|(_, draw)| draw.parse().is_ok_and(Draw::is_none)) {
+            own.extend(origins.records());
+        }
         all.push(own);
+    }
+    Ok(all)
+}
+
+/// Loads a point of a sweep. A value of [`DRAW`] is no change but says how figures are drawn.
+///
+/// # Errors
+/// As [`Experiment::load`].
+pub fn load_point(
+    library: &Library,
+    scenario: &str,
+    option: &str,
+    changes: &Changes,
+    point: &Combination,
+) -> Result<Experiment, ExperimentError> {
+    let (draws, values): (Vec<_>, Vec<_>) = point.iter().cloned().partition(|(key, _)| key == DRAW);
+    let all: Combination = changes.iter().cloned().chain(values).collect();
+    let draw = draws.first().and_then(|(_, draw)| draw.parse::<Draw>().ok());
+    let Some(draw) = draw else { return Experiment::load(library, scenario, option, &all) };
+    let experiment = Experiment::load(&library.redrawn(Arc::new(draw)), scenario, option, &all)?;
+    match experiment.is_repeatable() {
+        true => Ok(experiment),
+        false => Err(ExperimentError::NotRepeatable(experiment.name().to_owned())),
+    }
+}
+
+/// Runs all points of a sweep with drawn figures, on all cores. Returns the records of all points, for each draw.
+///
+/// # Errors
+/// The first run that cannot be loaded or simulated.
+pub fn sample(
+    draws: Draws,
+    points: &[Combination],
+    load: impl Fn(&Combination) -> Result<Experiment, ExperimentError> + Sync,
+    progress: &dyn Progress,
+) -> Result<Vec<Vec<Record>>, ExperimentError> {
+    let each = draws.runs as usize;
+    let drawn = |point: &Combination, draw: Draw| -> Combination {
+        point.iter().cloned().chain([(DRAW.to_owned(), draw.to_string())]).collect()
+    };
+    let drawn: Vec<Combination> =
+        points.iter().flat_map(|point| draws.all().map(move |draw| drawn(point, draw))).collect();
+    let drawn = drawn.into_par_iter();
+    let loaded: Vec<(Combination, Experiment)> =
+        drawn.map(|point| Ok((point.clone(), load(&point)?))).collect::<Result<_, ExperimentError>>()?;
+    let mut all = vec![Vec::new(); each];
+    for (number, records) in sweep(&loaded, false, progress)?.into_iter().enumerate() {
+        all[number % each].extend(records);
     }
     Ok(all)
 }
@@ -195,7 +264,8 @@ pub fn keep(key: &str, records: &[Record]) {
 }
 
 impl Experiment {
-    fn name(&self) -> &str {
+    /// The scenario's name.
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Computers(setup) => &setup.name,
             Self::Bench(setup) => &setup.scenario.name,

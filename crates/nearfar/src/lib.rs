@@ -58,6 +58,8 @@
 //! | [`mod@compare`], [`mod@fit`] | rows that were measured against the same rows simulated; figures fitted to them |
 //! | [`computer`], [`scenario`] | a scenario of programs on computers, or of pcie-bench, with results as typed values |
 //! | [`counters`] | what was counted meanwhile, and which resource binds |
+//! | [`origins`] | where the figures come from that a result rests on |
+//! | [`uncertainty`] | results as intervals, by runs with drawn figures |
 //! | [`prototype`] | a device of your own in a slot of a simulated host |
 //! | [`reproduce`] | claims of papers, judged |
 //! | [`trace`] | what passes the links, packet by packet |
@@ -75,6 +77,7 @@ pub mod counters;
 pub mod experiment;
 pub mod fit;
 mod links;
+pub mod origins;
 mod plain;
 pub mod progress;
 pub mod prototype;
@@ -86,6 +89,7 @@ pub mod suite;
 #[doc(hidden)]
 pub mod topology;
 pub mod trace;
+pub mod uncertainty;
 
 pub use experiment::{Changes, Combination, Experiment, ExperimentError, combinations, sweep};
 pub use links::LinkState;

@@ -3,16 +3,17 @@
 
 use machine::{ComputerSetup, Library, Setup};
 use results::Provenance;
-use results::pciebench::Row;
+use results::pciebench::{LatencyRow, Row};
 use results::provenance::Input;
 use serde_json::{Value, json};
 use units::Duration;
 
 use crate::bench::Outcome;
-use crate::compare::Comparison;
+use crate::compare::{self, Comparison};
 use crate::computer::{Account, Counts, FinishedProgram, Warning};
 use crate::counters::{Counter, HostCounters, Unit, Window};
 use crate::links::LinkState;
+use crate::origins::Origins;
 use crate::scenario;
 use crate::suite::Suite;
 
@@ -49,7 +50,9 @@ pub fn of_bench(setup: &Setup, done: &[scenario::FinishedRun]) -> Vec<Record> {
         records.extend(binding_rows(&done.outcome.window, "", &about));
         records.extend(counter_rows(&done.outcome.window, &about));
     }
-    records.extend(LinkState::of_bench(&scenario::bench_of(setup)).iter().map(link_row));
+    let bench = scenario::bench_of(setup);
+    records.extend(LinkState::of_bench(&bench).iter().map(link_row));
+    records.extend(Origins::of_bench(&bench, done.iter().map(|done| &done.outcome)).records());
     records
 }
 
@@ -66,6 +69,7 @@ pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) ->
     }
     records.extend(counts.links.iter().map(link_row));
     records.extend(counts.warnings.iter().map(|warning| warning_row(&setup.name, warning)));
+    records.extend(Origins::of_computers(setup, &counts.counted).records());
     records
 }
 
@@ -117,16 +121,28 @@ pub fn of_suite(suite: &Suite) -> Vec<Record> {
 
 /// All rows of a compared directory, with the artefact that excludes a row and the known cause of its error.
 pub fn of_comparison(comparison: &Comparison) -> Vec<Record> {
-    let rows = comparison.rows.iter().zip(&comparison.reasons);
-    rows.filter_map(|(row, (artefact, cause))| {
+    let rows = comparison.rows.iter().zip(&comparison.reasons).zip(&comparison.intervals);
+    rows.filter_map(|((row, (artefact, cause)), interval)| {
         let mut value = serde_json::to_value(row).ok()?;
         value["directory"] = comparison.path.display().to_string().into();
         value["machine"] = comparison.machine.clone().into();
         value["artefact"] = json!(artefact);
         value["cause"] = json!(cause);
+        if let Some(interval) = interval {
+            value["low"] = interval.low.into();
+            value["high"] = interval.high.into();
+            value["held"] = compare::holds(row, interval).into();
+        }
         Some(value)
     })
     .collect()
+}
+
+/// The 95th and the 99.9th percentile of a row (ns); `None` of fewer samples than it takes for one to lie beyond.
+pub fn tails(row: &LatencyRow) -> [Option<f64>; 2] {
+    const LEAST: [u64; 2] = [20, 1_000];
+    let known = |(value, least)| (row.samples >= least).then_some(value);
+    [(row.ns.p95, LEAST[0]), (row.ns.p999, LEAST[1])].map(known)
 }
 
 /// A row of results as JSON, with the relative half-width of the 95 % confidence interval of its mean latency or
@@ -146,12 +162,13 @@ fn row(file: &str, number: usize, row: &Row, half_width: f64) -> Record {
                 ("average", ns.average),
                 ("minimum", ns.minimum),
                 ("maximum", ns.maximum),
-                ("p95", ns.p95),
-                ("p999", ns.p999),
             ];
             for (name, number) in fields {
                 value[format!("{name}_ns")] = number.into();
             }
+            let [p95, p999] = tails(row);
+            value["p95_ns"] = json!(p95);
+            value["p999_ns"] = json!(p999);
             value["samples"] = row.samples.into();
         }
         Row::Bandwidth(row) => {

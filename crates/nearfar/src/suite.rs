@@ -10,6 +10,7 @@ use units::Bytes;
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, BenchError, Effort, Outcome};
 use crate::links::LinkState;
+use crate::origins::Origins;
 use crate::progress::Progress;
 
 /// Samples of a run whose distribution is written; pcie-bench takes two million.
@@ -55,6 +56,8 @@ pub struct Suite {
     pub half_widths: Vec<Vec<f64>>,
     /// Files that the card cannot produce.
     pub skipped: Vec<Skipped>,
+    /// Where the figures in use come from.
+    pub origins: Origins,
 }
 
 /// Simulates the files of `plan`.
@@ -92,14 +95,16 @@ pub fn measure(bench: &Bench, plan: &[PlannedFile], progress: &dyn Progress) -> 
         .collect();
     let mut outcomes = run_all(&jobs, &format!("pcie-bench on {}", bench.machine.name), progress).into_iter();
     let (mut written, mut half_widths) = (Vec::new(), Vec::new());
+    let mut origins = Origins::default();
     for file in files {
         let outcomes = outcomes.by_ref().take(file.runs.len()).collect::<Result<Vec<_>, _>>()?;
+        origins.extend(Origins::of_bench(bench, &outcomes));
         half_widths.push(outcomes.iter().map(|outcome| outcome.half_width).collect());
         written.extend(files_of(file, outcomes));
         // Distributions have no rows.
         half_widths.resize(written.len(), Vec::new());
     }
-    Ok(Suite { files: written, half_widths, skipped })
+    Ok(Suite { files: written, half_widths, skipped, origins })
 }
 
 fn length(file: &PlannedFile) -> Length {

@@ -100,10 +100,11 @@ def look(
     library: Library, scenario: str, changes: _Changes, over: list[_Changes], accounting: bool, command: str,
 ) -> tuple[list[str | None], list[Records | None], str, _Changes]: ...
 def keep(key: str, records: Records) -> None: ...
+def with_intervals(parts: list[Records], draws: str) -> Records: ...
 def bench(
     library: Library, machine: str, card: str, placed: tuple[str, str], changes: _Changes, card_changes: _Changes,
-    files: str | None, short: bool, folder: _Path | None, seed: int, command: str, jobs: int | None = None,
-    progress: _Tell = None,
+    files: str | None, short: bool, folder: _Path | None, seed: int, draw: str | None, command: str,
+    jobs: int | None = None, progress: _Tell = None,
 ) -> tuple[Records, str, list[str]]: ...
 def compare(
     library: Library, folder: _Path, machine: str | None, card: str | None, placed: tuple[str | None, str | None],

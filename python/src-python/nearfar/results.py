@@ -75,6 +75,24 @@ class Results:
         return self.table("account")
 
     @property
+    def figures(self) -> Table:
+        """The figures in use: `file`, `path`, `stated`, `source_kind`, `source`, and `deviation`, by which it varies in runs with
+        drawn figures (nothing if it is exact)."""
+        return self.table("figure")
+
+    @property
+    def intervals(self) -> Table:
+        """Results with drawn figures, where that was asked for: `quantity`, `unit`, `value` with the files' own figures, `median`,
+        `p05`, `p95`, the number of `runs`, and what it `hangs_on`."""
+        return self.table("interval")
+
+    @property
+    def influences(self) -> Table:
+        """The figures that such a result hangs on, by `rank`: `file`, `path`, `share_pct` of its variance, and whether it `rises`
+        or `falls` with the figure (`direction`)."""
+        return self.table("influence")
+
+    @property
     def links(self) -> Table:
         """What links agreed on: `generation`, `lanes`, `mps_bytes`, `mrrs_bytes`."""
         return self.table("link")

@@ -55,6 +55,8 @@ def run(
     set: Mapping[str, Value] | None = None,
     *,
     accounting: bool = False,
+    uncertainty: int | None = None,
+    client: Client | str | None = None,
     jobs: int | None = None,
     progress: bool | Tell | None = None,
     library: Library | None = None,
@@ -66,14 +68,41 @@ def run(
     line in a terminal or notebook; a function is told instead. Raises `InputError` for what is wrong with scenario or changes,
     `RunError` for what cannot be simulated. Ctrl-C ends it; nothing is left half-written.
 
+    With `uncertainty`, so many runs more are made, each with the figures of all files drawn anew within their uncertainties:
+    `results.intervals` has each result's median and its 5 and 95 %, `results.influences` the figures that it hangs on. With
+    `client` as well, these runs are those of a Dask cluster, as the points of `sweep` are.
+
     >>> results = nearfar.run("latency-by-size")
     >>> results.rows["median_ns"]
     """
     called = _Called(scenario, set, library)
-    command = call("run", called.name, set=set, accounting=accounting)
+    command = call("run", called.name, set=set, accounting=accounting, uncertainty=uncertainty)
     with shown(progress) as tell:
         native = called.library._native()
-        return Results(*_nearfar.run(native, called.name, called.changes, accounting, command, jobs, tell))
+        own, provenance = _nearfar.run(native, called.name, called.changes, accounting, command, jobs, tell)
+    if uncertainty is None:
+        return Results(own, provenance)
+    drawn, _ = _points(called, _draws([[]], uncertainty)[1:], False, command, client, jobs, progress)
+    return Results(_nearfar.with_intervals([own, *drawn], str(uncertainty)), provenance)
+
+
+def _draws(points: list[list[tuple[str, str]]], uncertainty: int) -> list[list[tuple[str, str]]]:
+    """Each point with the files' own figures, draw 0, and with each draw."""
+    return [[*point, ("draw", f"{draw}/{uncertainty}")] for point in points for draw in range(uncertainty + 1)]
+
+
+def _points(
+    called: _Called, points: list, accounting: bool, command: str, client: Client | str | None, jobs: int | None,
+    progress: bool | Tell | None,
+) -> tuple[list[_nearfar.Records], str]:
+    """The records of each point, here or of a cluster."""
+    with shown(progress) as tell:
+        if client is not None:
+            from .cluster import sweep_points
+
+            return sweep_points(client, called, points, accounting, command, tell)
+        native = called.library._native()
+        return _nearfar.sweep(native, called.name, called.changes, points, accounting, command, jobs, tell)
 
 
 @checked
@@ -83,6 +112,7 @@ def sweep(
     set: Mapping[str, Value] | None = None,
     *,
     accounting: bool = False,
+    uncertainty: int | None = None,
     client: Client | str | None = None,
     jobs: int | None = None,
     progress: bool | Tell | None = None,
@@ -95,23 +125,19 @@ def sweep(
     With `client`, a `distributed.Client` or a scheduler's address, the points are run by a Dask cluster. The results are
     the same to the bit. Points whose results are kept here are not run again; a worker that is killed costs only the points
     it was at. Raises `VersionError` if a worker has another nearfar, `ClusterError` if the cluster is not there or goes away.
-    Otherwise as `run`.
+    With `uncertainty`, each point is run so many times more, with the same draws of the figures at all points. Otherwise as `run`.
     """
     called = _Called(scenario, set, library)
     texts: dict[str, str] = {}
     points = combinations(over, texts)
     called.library = called.library._with(texts)
-    command = call("sweep", called.name, over={key: list(values) for key, values in over.items()}, set=set, accounting=accounting)
-    if client is not None:
-        from .cluster import sweep_points
-
-        with shown(progress) as tell:
-            records, provenance = sweep_points(client, called, points, accounting, command, tell)
-    else:
-        with shown(progress) as tell:
-            records, provenance = _nearfar.sweep(
-                called.library._native(), called.name, called.changes, points, accounting, command, jobs, tell
-            )
+    said = {key: list(values) for key, values in over.items()}
+    command = call("sweep", called.name, over=said, set=set, accounting=accounting, uncertainty=uncertainty)
+    if uncertainty is not None:
+        points = _draws(points, uncertainty)
+    records, provenance = _points(called, points, accounting, command, client, jobs, progress)
+    if uncertainty is not None:
+        return Results(_nearfar.with_intervals(records, str(uncertainty)), provenance)
     return Results(_nearfar.Records.joined(records), provenance)
 
 
@@ -128,6 +154,8 @@ def bench(
     short: bool = False,
     folder: _Path | None = None,
     seed: int = 1,
+    uncertainty: int | None = None,
+    client: Client | str | None = None,
     jobs: int | None = None,
     progress: bool | Tell | None = None,
     library: Library | None = None,
@@ -136,19 +164,26 @@ def bench(
 
     `sockets` are those of device, memory and program (`s0-s1-s1`: remote memory), `iommu` is `off`, `4k` or `superpages`.
     `files` takes only files with this in their names, `short` an eighth of the rows. `folder` gets CSV files with pcie-bench's
-    own columns. Units: nanoseconds and Gbit/s. Raises as `run`.
+    own columns. Units: nanoseconds and Gbit/s. `uncertainty` is as for `run`; with `client` as well, a Dask cluster runs the
+    suite once for each draw. Raises as `run`.
     """
     texts: dict[str, str] = {}
     machine_name = _named(Machine, machine, "machine", texts)
     card_name = _named(Part, card, "card", texts)
     given = [changes(values, name, texts) for values, name in ((set, "set"), (card_set, "card_set"))]
-    command = call("bench", machine_name, card=card_name, sockets=sockets, iommu=iommu, files=files, short=short)
+    command = call(
+        "bench", machine_name, card=card_name, sockets=sockets, iommu=iommu, files=files, short=short, uncertainty=uncertainty
+    )
+    where = (library or Library())._with(texts)
+    arguments = (machine_name, card_name, (sockets, iommu), *given, files, short)
     with shown(progress) as tell:
-        records, provenance, _ = _nearfar.bench(
-            (library or Library())._with(texts)._native(), machine_name, card_name, (sockets, iommu), *given, files, short,
-            folder and os.fspath(folder), seed, command, jobs, tell,
-        )
-    return Results(records, provenance)
+        own = (folder and os.fspath(folder), seed, None, command)
+        records, provenance, _ = _nearfar.bench(where._native(), *arguments, *own, jobs, tell)
+    if uncertainty is None:
+        return Results(records, provenance)
+    tasks = [(*arguments, None, seed, f"{draw}/{uncertainty}", command) for draw in range(1, uncertainty + 1)]
+    drawn = [one[0] for one in _tables("bench", where, tasks, client, jobs, progress)]
+    return Results(_nearfar.with_intervals([records, *drawn], str(uncertainty)), provenance)
 
 
 class Comparison(Results):

@@ -62,6 +62,7 @@ _KINDS: list[tuple[str, Callable[[Any], bool], str]] = [
     ("accounting held_out short", lambda value: isinstance(value, bool), "True or False"),
     ("packets seed", lambda value: _is_whole(value, 0), "a whole number from 0 on"),
     ("run sample", lambda value: _is_whole(value, 1), "a whole number from 1 on"),
+    ("uncertainty", lambda value: _is_whole(value, 2, 10_000), "a number of runs, from 2 on; 20 or more for 5 and 95 % to mean something"),
     ("jobs", lambda value: _is_whole(value, 1, 4096), "how many threads, from 1 on; all cores if not given"),
     ("from_ns", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number of nanoseconds"),
     ("files iommu name sockets types", lambda value: isinstance(value, str), "a text"),

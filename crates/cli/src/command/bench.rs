@@ -13,6 +13,7 @@ use results::pciebench::{Setup, to_dat, write_file};
 
 use crate::failure::Failure;
 use crate::output::Records;
+use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
 /// Run the complete pcie-bench suite on a simulated machine and write its CSV files.
@@ -53,6 +54,8 @@ pub struct BenchArgs {
     /// Where to write the files; by default, a folder named after the configuration.
     #[arg(long, short, value_name = "DIR", value_parser = output::folder)]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    uncertainty: Uncertainty,
     #[command(flatten)]
     records: Records,
     /// Plot each file's rows over their most varied parameter, as SVG.
@@ -97,8 +100,13 @@ pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> 
     let done = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
     let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
     let provenance = output::provenance(arguments.seed, &changes, &library);
-    let rows = nearfar::records::of_suite(&done);
-    let Suite { files, skipped, .. } = done;
+    let mut rows = nearfar::records::of_suite(&done);
+    let Suite { files, skipped, origins, .. } = done;
+    let count = rows.len();
+    let figures = origins.records();
+    let docs = (&machine, &card, &bench);
+    let intervals = arguments.uncertainty.of_suite(common, docs, &plan, (&rows, &figures))?;
+    rows.extend(figures.into_iter().chain(intervals.iter().cloned()));
     // Written first: even an interrupted run's folder says what it holds.
     let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
     made_from["setup"] = setup.into();
@@ -112,10 +120,10 @@ pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> 
     for (name, text) in &plots {
         output::write(&folder.join(name), text.as_bytes())?;
     }
-    let count = rows.len();
     if !to_stdout {
         output::heading(&provenance);
         output::print(&output::link_lines(LinkState::of_bench(&bench).as_slice()));
+        output::print(&output::trust_lines(&origins, &intervals));
     }
     arguments.records.write(rows, &provenance)?;
     let charts: Vec<_> = files.iter().flat_map(|file| curves(&file.name, &file.rows())).collect();

@@ -1,16 +1,18 @@
 //! `nearfar compare`: measured rows against simulated ones.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{CompareOptions, Comparison, MachineSource, compare};
+use nearfar::compare::{CompareOptions, Comparison, Held, MachineSource, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
 use crate::failure::Failure;
 use crate::output::{Records, complain};
+use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
 /// Simulate every row of directories of measured pcie-bench results and show the errors of the simulation.
@@ -25,6 +27,7 @@ Examples:
   nearfar compare DIR --set host.llc.ddio_ways=0 --json rows.json
   nearfar compare DIR... --known data-sheet --sample 100    as if nobody had fitted these machines
   nearfar compare DIR-WITH-IOMMU --set host.iommu.iotlb.entries=64 --set host.iommu.iotlb.ways=64
+  nearfar compare DIR --known relative --uncertainty 20    do intervals hold what was measured?
   nearfar compare DIR --report compare.html
   nearfar compare DIR --check && echo within the targets")]
 pub struct CompareArgs {
@@ -63,6 +66,8 @@ pub struct CompareArgs {
     /// directory among those that it was fitted to.
     #[arg(long)]
     held_out: bool,
+    #[command(flatten)]
+    uncertainty: Uncertainty,
     /// Print every row.
     #[arg(long)]
     rows: bool,
@@ -117,6 +122,7 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
         files: arguments.files.clone(),
         sample: arguments.sample.map(|most| most as usize),
         held_out: arguments.held_out,
+        uncertainty: arguments.uncertainty.draws,
         seed: arguments.seed,
     };
     let to_stdout = arguments.records.apart(&[
@@ -131,6 +137,7 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let mut errors = Vec::new();
     let mut any_simulated = false;
+    let mut held = [Held::default(); 2];
     let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
@@ -168,17 +175,24 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
             );
         }
         all.push(comparison.summary.clone());
+        for (all, own) in held.iter_mut().zip(comparison.held_in_all) {
+            all.add(own);
+        }
         summaries.push(serde_json::json!({
             "directory": comparison.path.display().to_string(), "machine": comparison.machine,
             "simulated": comparison.simulated, "held_out": comparison.held_out, "notes": comparison.notes,
             "problems": comparison.problems, "within": comparison.summary.within(), "summary": comparison.summary,
             "overall": Overall::of([&comparison.summary]),
+            "held_pct": comparison.held_in_all.map(|held| held.percent()),
         }));
         rows.extend(nearfar::records::of_comparison(&comparison));
     }
     if all.len() > 1 && !to_stdout {
         let lines: Vec<String> = Overall::of(&all).iter().map(ToString::to_string).collect();
         output::print(&format!("\nAll {} directories: {}", all.len(), lines.join("; ")));
+        if arguments.uncertainty.draws.is_some() {
+            output::print(&output::held_table(&BTreeMap::new(), held));
+        }
     }
     let mut provenance = output::provenance(arguments.seed, &changes, &options.library);
     provenance.files.extend(folders);
@@ -268,4 +282,7 @@ fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant)
         output::print(&(rows_table(rows, output::width()) + "\n"));
     }
     output::print(&summary_table(&comparison.summary, misses, output::width()));
+    if !comparison.held.is_empty() {
+        output::print(&output::held_table(&comparison.held, comparison.held_in_all));
+    }
 }

@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use machine::{ComputerSetup, Library};
 use nearfar::LinkState;
 use nearfar::experiment::Experiment;
+use nearfar::origins::Origins;
+use nearfar::records::Record;
 use nearfar::{computer, records, scenario};
 use results::compare::curves;
 use results::pciebench::Row;
 
 use crate::failure::Failure;
 use crate::output::Records;
+use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
 /// Run a scenario: an experiment on a machine with a card, or programs on computers.
@@ -25,6 +28,7 @@ Examples:
   nearfar run fio-randread --accounting                  and where the cores' time went
   nearfar run netperf --counters                         every counter of every host
   nearfar run remote-memory --json -
+  nearfar run latency-by-size --uncertainty 40           each result as an interval, and what it hangs on
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
 pub struct RunArgs {
@@ -44,6 +48,8 @@ pub struct RunArgs {
     /// by kind, and all warnings of kernels.
     #[arg(long)]
     counters: bool,
+    #[command(flatten)]
+    uncertainty: Uncertainty,
     #[command(flatten)]
     records: Records,
     /// Plot results of pcie-bench over their most varied parameter, or for programs the utilization of resources, as
@@ -69,7 +75,10 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
-    arguments.records.write(records::of_bench(&setup, &done), &provenance)?;
+    let mut written = records::of_bench(&setup, &done);
+    let intervals = intervals(common, arguments, &written)?;
+    written.extend(intervals.iter().cloned());
+    arguments.records.write(written, &provenance)?;
     let rows: Vec<Row> = done.iter().map(|done| done.outcome.row).collect();
     let (latencies, bandwidths): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| matches!(row, Row::Latency(_)));
@@ -77,6 +86,7 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
     output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
     if !to_stdout {
         let bench = scenario::bench_of(&setup);
+        let origins = Origins::of_bench(&bench, done.iter().map(|done| &done.outcome));
         let link = LinkState::of_bench(&bench);
         output::heading(&provenance);
         let place =
@@ -92,8 +102,15 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
                 output::print(&output::counter_table(&done.outcome.window));
             }
         }
+        output::print(&output::trust_lines(&origins, &intervals));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The results as intervals, if asked for.
+fn intervals(common: &Common, arguments: &RunArgs, rows: &[Record]) -> Result<Vec<Record>, Failure> {
+    let scenario = (&*arguments.scenario, &*arguments.set);
+    arguments.uncertainty.of_points(common, scenario, &[Vec::new()], (rows, rows))
 }
 
 /// Runs programs on computers.
@@ -107,7 +124,10 @@ fn on_computers(
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], library);
     setup.doubts.iter().for_each(|doubt| output::complain(&doubt.render(false)));
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
-    let rows = records::of_computers(setup, &counts, arguments.accounting);
+    let mut rows = records::of_computers(setup, &counts, arguments.accounting);
+    let intervals = intervals(common, arguments, &rows)?;
+    rows.extend(intervals.iter().cloned());
+    let origins = Origins::of_computers(setup, &counts.counted);
     let computer::Counts { done, accounts, counted, links, warnings } = counts;
     if let Some(path) = &arguments.folded {
         output::with_origin(path, output::folded(&accounts).as_bytes(), &provenance)?;
@@ -147,6 +167,7 @@ fn on_computers(
         if arguments.accounting {
             output::print(&output::account_table(&accounts));
         }
+        output::print(&output::trust_lines(&origins, &intervals));
     }
     let mut failed = false;
     for program in &done {

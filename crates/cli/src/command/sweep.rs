@@ -8,6 +8,7 @@ use machine::{ComputerSetup, Library, Setup};
 use nearfar::LinkState;
 use nearfar::computer::Counts;
 use nearfar::experiment::{Combination, Experiment, combinations};
+use nearfar::origins::Origins;
 use nearfar::scenario::{self, FinishedRun};
 use nearfar::{computer, records};
 use results::Provenance;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::output::Records;
 use crate::output::sweep::{Column, Table};
+use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
 /// Run a scenario for every value of a key, or for every combination of the values of several.
@@ -46,6 +48,8 @@ pub struct SweepArgs {
     #[arg(long)]
     accounting: bool,
     #[command(flatten)]
+    uncertainty: Uncertainty,
+    #[command(flatten)]
     records: Records,
     /// Write an HTML page with a curve per quantity.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
@@ -69,6 +73,8 @@ struct Swept {
     text: String,
     failed: bool,
     seed: u64,
+    /// Where the figures in use come from, at all points.
+    origins: Origins,
 }
 
 pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> {
@@ -89,11 +95,15 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
             Experiment::Bench(setup) => variants.push((values, setup)),
         }
     }
-    let swept = match computers.is_empty() {
+    let mut swept = match computers.is_empty() {
         true => on_bench(common, arguments, &variants)?,
         false => on_computers(common, arguments, &computers)?,
     };
     tell_without_effect(arguments, &swept.rows);
+    let (scenario, points) = ((&*arguments.scenario, &*arguments.set), combinations(&arguments.over));
+    let figures = swept.origins.records();
+    let intervals = arguments.uncertainty.of_points(common, scenario, &points, (&swept.rows, &figures))?;
+    swept.rows.extend(figures.into_iter().chain(intervals.iter().cloned()));
     let over: Vec<(String, String)> =
         arguments.over.iter().map(|(key, values)| (key.clone(), values.join(","))).collect();
     let provenance =
@@ -105,7 +115,10 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
         for table in &swept.tables {
             output::print(&table.render());
         }
-        output::print(swept.text.trim_end());
+        if !swept.text.is_empty() {
+            output::print(swept.text.trim_end());
+        }
+        output::print(&output::trust_lines(&swept.origins, &intervals));
     }
     Ok(if swept.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -143,10 +156,11 @@ fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>])
     for ((values, _), done) in variants.iter().zip(done) {
         all.push((values, done?));
     }
-    let mut rows = Vec::new();
-    for (values, done) in &all {
+    let (mut rows, mut origins) = (Vec::new(), Origins::default());
+    for ((values, done), setup) in all.iter().zip(&setups) {
+        origins.extend(Origins::of_bench(&scenario::bench_of(setup), done.iter().map(|one| &one.outcome)));
         for one in done {
-            let mut row = records::of_swept_run(&arguments.scenario, rows.len() + 1, &one.outcome);
+            let mut row = records::of_swept_run(&setup.scenario.name, rows.len() + 1, &one.outcome);
             records::add_values(&mut row, values);
             rows.push(row);
         }
@@ -163,6 +177,7 @@ fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>])
             })
             .collect(),
         rows,
+        origins,
         text: String::new(),
         failed: false,
         seed: first.map_or(1, |setup| setup.scenario.seed.unwrap_or(1)),
@@ -225,10 +240,12 @@ fn on_computers(
     let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
     let (mut text, mut rows, mut links, mut failed) = (String::new(), Vec::new(), Vec::new(), false);
     let mut tables: BTreeMap<(usize, String), Table> = BTreeMap::new();
+    let mut origins = Origins::default();
     for ((values, setup), counts) in variants.iter().zip(all) {
         let counts = counts?;
         let mut own = records::of_swept_computers(setup, &counts, arguments.accounting);
         own.iter_mut().for_each(|row| records::add_values(row, values));
+        origins.extend(Origins::of_computers(setup, &counts.counted));
         let Counts { done, accounts, counted, links: own_links, .. } = counts;
         links.push((values.clone(), own_links));
         if arguments.accounting {
@@ -268,6 +285,7 @@ fn on_computers(
         links,
         text,
         failed,
+        origins,
         seed: first.map_or(1, |setup| setup.seed),
     })
 }

@@ -5,6 +5,7 @@ mod programs;
 mod records;
 mod rows;
 pub mod sweep;
+mod trust;
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub use programs::{account_table, folded, program_table, warning_lines};
 pub use records::Records;
 pub use results::table::{Fit, TextTable};
 pub use rows::outcome_table;
+pub use trust::{held_table, trust_lines};
 
 use crate::failure::Failure;
 

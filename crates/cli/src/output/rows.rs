@@ -26,7 +26,7 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
     });
     let first = usize::from(labelled);
     let fit = if labelled { Fit::FirstAbove } else { Fit::Wrap };
-    let mut lines: Vec<Vec<String>> = Vec::new();
+    let (mut lines, mut samples): (Vec<Vec<String>>, Vec<u64>) = (Vec::new(), Vec::new());
     for (label, run, outcome) in rows {
         let mut line = if labelled { vec![label] } else { Vec::new() };
         line.extend([run.test.to_string(), run.pattern.to_string(), run.cache.to_string()]);
@@ -35,7 +35,10 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
         line.extend(device.then(|| run.device_offset.to_string()));
         match &outcome.row {
             Row::Latency(row) => {
-                line.extend([row.ns.median, row.ns.p95, row.ns.p999].map(|ns| format!("{ns:.1} ns")));
+                let [p95, p999] = nearfar::records::tails(row);
+                let ns = |ns: Option<f64>| ns.map_or_else(|| "–".to_owned(), |ns| format!("{ns:.1} ns"));
+                line.extend([Some(row.ns.median), p95, p999].map(ns));
+                samples.push(row.samples);
             }
             Row::Bandwidth(row) => {
                 line.push(format!("{:.2} Gbit/s", row.gbit_per_s));
@@ -60,5 +63,10 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
         true => String::new(),
         false => prose(&format!("All runs: {}.", all.join(", "))) + "\n\n",
     };
-    all + &table.render(width())
+    let rests = samples.iter().min().zip(samples.iter().max()).map(|(least, most)| {
+        let many = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        let lacks = if *least < 1_000 { "; 99.9 % takes 1000, 95 % takes 20" } else { "" };
+        format!("\n{}", prose(&format!("Latencies rest on {many} samples{lacks}.")))
+    });
+    all + &table.render(width()) + &rests.unwrap_or_default()
 }

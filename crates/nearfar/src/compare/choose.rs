@@ -121,7 +121,8 @@ fn nearest(
         MachineSource::Own => {}
         MachineSource::File(doc) => return Ok((**doc).clone()),
         MachineSource::Relative => {
-            let (doc, name) = relative()?;
+            let (mut doc, name) = relative()?;
+            doc.stand_in();
             notes.push(format!(
                 "{name} stands in for the {cpu}, as asked{}",
                 borrowed(options, wanted, &doc)?
@@ -131,6 +132,7 @@ fn nearest(
         MachineSource::DataSheet => {
             let ((mut doc, name), (own, _)) = (relative()?, find_machine(&options.library, wanted)?);
             let borrowed = borrowed(options, wanted, &doc)?;
+            doc.stand_in();
             let laid = lay_what_is_public(&mut doc, &own)?;
             notes.push(format!(
                 "{name} stands in for the {cpu}, as asked, but for {laid} figures that data sheets, standards or the machine itself give{borrowed}"
@@ -138,8 +140,11 @@ fn nearest(
             return Ok(doc);
         }
     }
-    let (doc, nearness) = find_machine(&options.library, wanted)?;
+    let (mut doc, nearness) = find_machine(&options.library, wanted)?;
     let name = doc.read()?.name;
+    if matches!(nearness, Nearness::SameGeneration | Nearness::Distant) {
+        doc.stand_in();
+    }
     let system = &setup.chassis;
     match nearness {
         Nearness::Same => {}

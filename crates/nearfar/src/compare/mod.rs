@@ -14,11 +14,14 @@ use crate::batch::{Job, Length, run_all};
 use crate::links::LinkState;
 use crate::progress::Progress;
 use crate::suite;
+use crate::uncertainty::{Draws, Spread};
 
 mod choose;
+mod held;
 
 pub use choose::{Chosen, check, choose};
 pub(crate) use choose::{lay_what_is_public, wanted};
+pub use held::{Held, holds};
 
 /// Changes to a file: dotted path and value, as with `--set PATH=VALUE`.
 pub type Settings = Vec<(String, String)>;
@@ -62,6 +65,8 @@ pub struct CompareOptions {
     pub sample: Option<usize>,
     /// Apply the targets for directories that no parameter was fitted to, whatever the machine's file says.
     pub held_out: bool,
+    /// Simulate rows with drawn figures as well.
+    pub uncertainty: Option<Draws>,
     /// Random seed.
     pub seed: u64,
 }
@@ -80,6 +85,7 @@ impl Default for CompareOptions {
             files: None,
             sample: None,
             held_out: false,
+            uncertainty: None,
             seed: 1,
         }
     }
@@ -108,6 +114,12 @@ pub struct Comparison {
     pub rows: Vec<CompareRow>,
     /// For each row, the artefact that excludes it from the summary, and the known cause of its error.
     pub reasons: Vec<(Option<String>, Option<String>)>,
+    /// For each row, its interval by simulations with drawn figures, if asked for.
+    pub intervals: Vec<Option<Spread>>,
+    /// How many counted rows these intervals hold, by family.
+    pub held: BTreeMap<String, Held>,
+    /// The same of all latencies and of all bandwidths.
+    pub held_in_all: [Held; 2],
     /// Errors by family.
     pub summary: Summary,
     /// Unreadable files and rows that could not be simulated. All others were compared.
@@ -227,7 +239,22 @@ pub fn compare(
         let artefact = rules.artefact(directory.setup.as_ref(), row).map(|artefact| artefact.name.clone());
         (artefact, rules.cause(directory.setup.as_ref(), row).map(|cause| cause.name.clone()))
     };
-    let reasons = rows.iter().map(reason).collect();
+    let reasons: Vec<_> = rows.iter().map(reason).collect();
+    let mut spreads: BTreeMap<(&str, usize), Spread> = BTreeMap::new();
+    if let Some(draws) = options.uncertainty {
+        let runs: Vec<(Run, usize)> = places.keys().copied().collect();
+        let intervals = held::intervals(path, options, draws, (&runs, &before), progress)?;
+        for (rows, interval) in places.values().zip(intervals) {
+            spreads.extend(
+                interval.into_iter().flat_map(|interval| rows.iter().map(move |&row| (row, interval))),
+            );
+        }
+    }
+    let interval = |row: &CompareRow| spreads.get(&(row.file.as_str(), row.row)).copied();
+    let intervals: Vec<Option<Spread>> = rows.iter().map(interval).collect();
+    let counted = rows.iter().zip(&intervals).zip(&reasons).filter(|(_, (artefact, _))| artefact.is_none());
+    let (held, held_in_all) =
+        held::count(counted.filter_map(|((row, interval), _)| Some((row, interval.as_ref()?))));
     Ok(Comparison {
         path: path.to_owned(),
         machine: bench.machine.name.clone(),
@@ -239,6 +266,9 @@ pub fn compare(
         setup: directory.setup,
         rows,
         reasons,
+        intervals,
+        held,
+        held_in_all,
         summary,
         problems,
         runs: jobs.len(),

@@ -122,7 +122,7 @@ fn program_placement(
 }
 
 /// Names of a host's devices, as counters have them: what the scenario calls them, or their kind and a number.
-fn device_names(host: &HostSetup) -> Vec<String> {
+pub(crate) fn device_names(host: &HostSetup) -> Vec<String> {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let name = |device: &machine::DeviceSetup| {
         let kind = device.kind.kind();

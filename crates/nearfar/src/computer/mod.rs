@@ -94,6 +94,7 @@ pub use accounting::Account;
 use accounting::Accounting;
 pub(crate) use accounting::part_name;
 use counting::Counting;
+pub(crate) use counting::device_names;
 pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
 pub use finished::{Counts, FinishedProgram, Subject, Warning};

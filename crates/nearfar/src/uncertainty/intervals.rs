@@ -1,0 +1,205 @@
+//! Results as intervals.
+
+use std::collections::BTreeMap;
+
+use results::compare::{median, percentile};
+use serde_json::{Map, Value, json};
+
+use super::{DRAW, Draw, Draws, influence};
+/// A record of results.
+type Record = Value;
+
+/// A result over all draws.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Median.
+    pub median: f64,
+    /// 5 % of the draws are below.
+    pub low: f64,
+    /// 95 % of the draws are below.
+    pub high: f64,
+}
+
+impl Spread {
+    /// The spread of these values; `None` if there are none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |percent| percentile(&sorted, percent);
+        Some(Self { median: median(&sorted)?, low: at(5.0)?, high: at(95.0)? })
+    }
+
+    /// Whether a value is within.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
+
+/// Quantities of rows of pcie-bench: key, name and unit.
+const OF_ROWS: [(&str, &str, &str); 4] = [
+    ("median_ns", "median", "ns"),
+    ("p95_ns", "95th percentile", "ns"),
+    ("p999_ns", "99.9th percentile", "ns"),
+    ("goodput_gbit_per_s", "goodput", "Gbit/s"),
+];
+/// Keys of records that are results or numbers of runs, and say nothing of what was measured.
+const RESULTS: [&str; 16] = [
+    "average_ns",
+    "minimum_ns",
+    "maximum_ns",
+    "samples",
+    "transactions_per_s",
+    "half_width_pct",
+    "tlps",
+    "binds",
+    "value",
+    "unit",
+    "quantity",
+    "took_ns",
+    "median_ns",
+    "p95_ns",
+    "p999_ns",
+    "goodput_gbit_per_s",
+];
+
+/// What was measured where, its unit and value.
+struct Measured {
+    /// Everything that identifies it.
+    what: Map<String, Value>,
+    quantity: String,
+    unit: String,
+    value: f64,
+}
+
+/// The results among records.
+fn results(records: &[Record]) -> Vec<Measured> {
+    let mut all = Vec::new();
+    for record in records {
+        let Some(fields) = record.as_object() else { continue };
+        let mut what: Map<String, Value> = fields
+            .iter()
+            .filter(|(key, _)| !RESULTS.contains(&key.as_str()) && *key != DRAW)
+            .map(own)
+            .collect();
+        let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
+        match record["kind"].as_str() {
+            Some("reading") if record["model"] != true => {
+                let Some(value) = record["value"].as_f64() else { continue };
+                what.remove("kind");
+                all.push(Measured { what, quantity: text("quantity"), unit: text("unit"), value });
+            }
+            Some("row") => {
+                // Rows are numbered over all points of a sweep.
+                what.remove("kind");
+                what.remove("row");
+                for (key, quantity, unit) in OF_ROWS {
+                    let Some(value) = record[key].as_f64() else { continue };
+                    let (quantity, unit) = (quantity.to_owned(), unit.to_owned());
+                    all.push(Measured { what: what.clone(), quantity, unit, value });
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+fn own((key, value): (&String, &Value)) -> (String, Value) {
+    (key.clone(), value.clone())
+}
+
+/// Results, each with what identifies it; equals are numbered.
+fn identified(records: &[Record]) -> Vec<((String, usize), Measured)> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let identity = |one: Measured| {
+        let key = format!("{} {}", Value::Object(one.what.clone()), one.quantity);
+        let number = seen.entry(key.clone()).or_default();
+        *number += 1;
+        ((key, *number), one)
+    };
+    results(records).into_iter().map(identity).collect()
+}
+
+/// One record of kind `interval` for each result of a run, and one of kind `influence` for each figure that it hangs
+/// on. `drawn` are the records of the runs with drawn figures, in order; `figures` are those of kind `figure` of the
+/// run itself.
+pub fn intervals(draws: Draws, run: &[Record], drawn: &[Vec<Record>], figures: &[Record]) -> Vec<Record> {
+    let uncertain: Vec<&Record> = figures
+        .iter()
+        .filter(|figure| figure["kind"] == "figure" && figure["deviation"].is_string())
+        .collect();
+    let inputs = Inputs::new(draws, &uncertain);
+    let drawn: Vec<BTreeMap<_, Measured>> =
+        drawn.iter().map(|records| identified(records).into_iter().collect()).collect();
+    let mut all = Vec::new();
+    for (key, result) in identified(run) {
+        // A run that failed has no such result.
+        let (which, values): (Vec<usize>, Vec<f64>) =
+            drawn.iter().enumerate().filter_map(|(n, run)| Some((n, run.get(&key)?.value))).unzip();
+        let Some(spread) = Spread::of(&values) else { continue };
+        let hangs = inputs.explain(&which, &values);
+        let mut record = Value::Object(result.what.clone());
+        record["kind"] = "interval".into();
+        record["quantity"] = result.quantity.clone().into();
+        record["unit"] = result.unit.clone().into();
+        let about = record.clone();
+        record["value"] = result.value.into();
+        record["median"] = spread.median.into();
+        record["p05"] = spread.low.into();
+        record["p95"] = spread.high.into();
+        record["runs"] = values.len().into();
+        let words: Vec<String> = hangs.iter().map(|(words, _)| words.clone()).collect();
+        record["hangs_on"] = words.join(", ").into();
+        all.push(record);
+        for (rank, (_, fields)) in (1..).zip(hangs) {
+            let mut record = about.clone();
+            record["kind"] = "influence".into();
+            record["rank"] = json!(rank);
+            for (key, value) in fields.as_object().into_iter().flatten() {
+                record[key.as_str()] = value.clone();
+            }
+            all.push(record);
+        }
+    }
+    all
+}
+
+/// The uncertain figures and their values in all draws.
+struct Inputs {
+    /// File and path; of several with one draw, those of the first.
+    names: Vec<(String, String)>,
+    /// For each figure, how far it is off in each draw.
+    columns: Vec<Vec<f64>>,
+}
+
+impl Inputs {
+    fn new(draws: Draws, figures: &[&Record]) -> Self {
+        let (mut names, mut columns): (Vec<_>, Vec<Vec<f64>>) = (Vec::new(), Vec::new());
+        for figure in figures {
+            let text = |key: &str| figure[key].as_str().unwrap_or_default();
+            let (path, value, source) = (text("path"), text("stated"), text("source"));
+            let column: Vec<f64> =
+                draws.all().map(|draw: Draw| draw.deviations(path, value, source)).collect();
+            // What states the same in the same words has the same draw, and is named once.
+            if !columns.contains(&column) {
+                names.push((text("file").to_owned(), path.to_owned()));
+                columns.push(column);
+            }
+        }
+        Self { names, columns }
+    }
+
+    /// The figures that these values of some draws hang on: in words, and as fields of a record.
+    fn explain(&self, which: &[usize], values: &[f64]) -> Vec<(String, Value)> {
+        let column = |column: &Vec<f64>| which.iter().map(|&n| column[n]).collect();
+        let columns: Vec<Vec<f64>> = self.columns.iter().map(column).collect();
+        let explain = |found: influence::Influence| {
+            let (file, path) = &self.names[found.figure];
+            let (share, sign) = (100.0 * found.share, if found.rises { '+' } else { '-' });
+            let direction = if found.rises { "rises" } else { "falls" };
+            let fields = json!({ "file": file, "path": path, "share_pct": share, "direction": direction });
+            (format!("{path} of {file} ({sign}, {share:.0} %)"), fields)
+        };
+        influence::of(values, &columns).into_iter().map(explain).collect()
+    }
+}
