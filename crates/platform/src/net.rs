@@ -47,6 +47,15 @@ impl NetFeatures {
     }
 }
 
+/// What is on of a network device's offloads (`ethtool -k`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offloads {
+    /// Those of the device.
+    pub device: NetFeatures,
+    /// The stack coalesces received segments (GRO).
+    pub gro: bool,
+}
+
 /// Packet counters of a network device, kept by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetCounters {

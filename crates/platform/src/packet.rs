@@ -7,7 +7,9 @@ use std::rc::{Rc, Weak};
 use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::{Pages, PhysAddr};
-use crate::net::{Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, TxStatistics};
+use crate::net::{
+    Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, Offloads, TxStatistics,
+};
 use crate::sync::WaitQueue;
 
 /// A contiguous piece of a packet.
@@ -239,6 +241,13 @@ pub trait PacketDevice {
     fn indirection(&self) -> Vec<u16>;
     /// Interrupt moderation of a queue pair; `None` if unknown.
     fn coalescing(&self, queue: u16) -> Option<Coalescing>;
+    /// Largest packet without its Ethernet header.
+    fn mtu(&self) -> u16;
+    /// Offloads that are on (`ethtool -k`).
+    fn offloads(&self) -> Offloads;
+    /// Turns offloads on or off (`ethtool -K`). Returns those that are on afterwards: a device does not turn on what it
+    /// does not have.
+    fn set_offloads(&self, cpu: &Cpu, wanted: &Offloads) -> Offloads;
     /// Accepts frames for any address (promiscuous mode).
     fn set_promiscuous(&self, cpu: &Cpu, on: bool);
     /// Its driver, for stacked devices (Linux: `netdev_ops`); `None` if it is gone.

@@ -19,6 +19,8 @@ pub struct InterfaceInfo {
     pub address: Ipv4Addr,
     /// Bits of it that name the network.
     pub prefix: u8,
+    /// Largest packet without its Ethernet header.
+    pub mtu: u16,
 }
 
 /// Counters of the Internet protocols.
@@ -360,6 +362,9 @@ pub trait Network {
     /// # Errors
     /// [`Error::NoSpace`] if there are too many.
     fn ping(&self, cpu: &Cpu) -> Result<Rc<dyn PingSocket>, Error>;
+    /// The interface by which packets to a host leave, as in `ip route get`; `None` if there is no route, or they go to
+    /// this host itself.
+    fn route_to(&self, to: Ipv4Addr) -> Option<InterfaceInfo>;
     /// Counters of the protocols.
     fn counters(&self) -> InetCounters;
 }

@@ -15,6 +15,8 @@ const BURST: usize = 32;
 /// Cycles of the loop per burst, and per packet to swap its addresses (assumed: about ten instructions per packet).
 const LOOP: u64 = 60;
 const EACH: u64 = 20;
+/// Longest run in milliseconds: a day.
+const LONGEST_MS: u64 = 86_400_000;
 /// Length of a MAC address.
 const ADDRESS: usize = 6;
 
@@ -26,7 +28,7 @@ pub struct L2fwd {
     #[arg(short = 'i', default_value = "uio0")]
     device: String,
     /// Milliseconds to run; by default, until all other programs have ended.
-    #[arg(short = 't')]
+    #[arg(short = 't', value_parser = clap::value_parser!(u64).range(1..=LONGEST_MS))]
     time_ms: Option<u64>,
 }
 
@@ -80,8 +82,8 @@ impl Program for L2fwd {
         self.time_ms.map(Duration::from_ms)
     }
 
-    fn check(&self, _: &Premises) -> Result<(), Refused> {
-        Ok(())
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        premises.polled("l2fwd", &self.device)
     }
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {

@@ -39,6 +39,11 @@ impl Latencies {
         self.0.push(time.as_ps());
     }
 
+    /// Adds those of another series.
+    pub fn join(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
     /// Reports minimum, mean, percentiles and maximum in microseconds, their number, and all samples.
     pub fn report(&mut self, report: &mut Report, what: &str) {
         if self.0.is_empty() {

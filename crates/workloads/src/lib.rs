@@ -27,6 +27,8 @@ mod random;
 mod registry;
 pub mod sockperf;
 pub mod stream;
+mod unmodelled;
+mod usage;
 
 pub use premises::{Disk, Link, Premises, Refused};
 pub use program::{Environment, Failure, Program, Reading, Report, TrafficKind};

@@ -51,12 +51,16 @@ impl From<Refused> for Failure {
 pub struct Premises {
     /// Number of cores that it may use.
     pub cores: usize,
+    /// Number of cores of its host.
+    pub all_cores: usize,
     /// Bytes of the host's memory.
     pub memory: u64,
     /// Block devices.
     pub disks: Vec<Disk>,
     /// Network devices.
     pub links: Vec<Link>,
+    /// Network devices that a program takes from the kernel and polls.
+    pub polled: Vec<String>,
     /// Number of GPUs.
     pub gpus: u32,
     /// Number of drives reserved for programs.
@@ -112,6 +116,18 @@ impl Premises {
         found.ok_or_else(|| {
             missing(&format!("{program}: there is no network device `{name}`"), known.collect())
         })
+    }
+
+    /// Checks that a program can take this network device from the kernel and poll it.
+    pub(crate) fn polled(&self, program: &str, name: &str) -> Result<(), Refused> {
+        let name = name.strip_prefix("/dev/").unwrap_or(name);
+        let message = format!("{program}: there is no device `{name}` to poll");
+        let help = match &self.polled[..] {
+            [] => "what can be polled is the virtual NIC `uio0` of a guest with `polled = true` and `uplink`"
+                .to_owned(),
+            there => format!("there is {}", there.join(", ")),
+        };
+        Refused::unless(self.polled.iter().any(|there| there == name), message, help)
     }
 
     /// Checks that the host has this GPU.

@@ -2,34 +2,54 @@
 
 use std::rc::Rc;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{FromArgMatches, Parser};
+use platform::cpu::{Async, Cpu};
+use units::Duration;
 
-use crate::premises::Refused;
-use crate::program::Program;
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+use crate::unmodelled::{self, Unmodelled};
 
-/// Parses a command line, including the program's name.
-type Reader = fn(&str, &[String]) -> Result<Rc<dyn Program>, Refused>;
+/// Makes a program of its options.
+type Maker = fn(&clap::ArgMatches) -> Result<Rc<dyn Program>, clap::Error>;
 
 /// A program and its name.
 pub struct Command {
     /// The name, as the first word of a command line.
     pub name: &'static str,
-    read: Reader,
-    options: fn() -> clap::Command,
+    make: Maker,
+    own_options: fn() -> clap::Command,
+    unmodelled: &'static [Unmodelled],
 }
 
 impl Command {
+    const fn with(self, unmodelled: &'static [Unmodelled]) -> Self {
+        Self { unmodelled, ..self }
+    }
+
+    fn options(&self) -> clap::Command {
+        unmodelled::add((self.own_options)(), self.unmodelled)
+    }
+
+    fn read(&self, words: &[String]) -> Result<Rc<dyn Program>, Refused> {
+        let matches = self.options().try_get_matches_from(words);
+        let matches = matches.map_err(|error| refused(self.name, &self.options(), &error))?;
+        let notes = unmodelled::notes(self.name, &matches, self.unmodelled)?;
+        let program = (self.make)(&matches).map_err(|error| refused(self.name, &self.options(), &error))?;
+        Ok(if notes.is_empty() { program } else { Rc::new(Noted { program, notes }) })
+    }
+
     /// Help text: description and options.
     pub fn help(&self) -> String {
-        let mut options = (self.options)();
+        let mut options = self.options();
         options.build();
         options.render_long_help().to_string()
     }
 
     /// One-line description.
     pub fn about(&self) -> String {
-        (self.options)().get_about().map(ToString::to_string).unwrap_or_default()
+        (self.own_options)().get_about().map(ToString::to_string).unwrap_or_default()
     }
 }
 
@@ -43,19 +63,20 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::pingpong::GpuPingPong>("gpu-pingpong"),
     command::<crate::cuda::train::GpuTrain>("gpu-train"),
     command::<crate::boot::Init>("init"),
-    command::<crate::iperf::Iperf>("iperf"),
+    command::<crate::iperf::Iperf>("iperf").with(crate::iperf::UNMODELLED),
+    command::<crate::iperf::Iperf3>("iperf3").with(crate::iperf::UNMODELLED_3),
     command::<crate::l2fwd::L2fwd>("l2fwd"),
     command::<crate::lat_mem_rd::LatMemRd>("lat_mem_rd"),
-    command::<crate::memcached::Memaslap>("memaslap"),
-    command::<crate::memcached::Memcached>("memcached"),
+    command::<crate::memcached::Memaslap>("memaslap").with(crate::memcached::CLIENT_UNMODELLED),
+    command::<crate::memcached::Memcached>("memcached").with(crate::memcached::SERVER_UNMODELLED),
     command::<crate::boot::Mkimage>("mkimage"),
-    command::<crate::netperf::Netperf>("netperf"),
-    command::<crate::netperf::Netserver>("netserver"),
+    command::<crate::netperf::Netperf>("netperf").with(crate::netperf::UNMODELLED),
+    command::<crate::netperf::Netserver>("netserver").with(crate::netperf::SERVER_UNMODELLED),
     command::<crate::nvm::NvmLatency>("nvm-latency"),
-    command::<crate::ping::Ping>("ping"),
+    command::<crate::ping::Ping>("ping").with(crate::ping::UNMODELLED),
     command::<crate::pktgen::Pktgen>("pktgen"),
     command::<crate::pagerank::PageRank>("pr"),
-    command::<crate::sockperf::Sockperf>("sockperf"),
+    command::<crate::sockperf::Sockperf>("sockperf").with(crate::sockperf::UNMODELLED),
     command::<crate::stream::Stream>("stream"),
 ];
 
@@ -64,13 +85,40 @@ const ALIASES: &[(&str, &str)] =
     &[("stream_c", "stream"), ("stream_c.exe", "stream"), ("stream.exe", "stream")];
 
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
-    Command { name, read: read::<P>, options: P::command }
+    Command { name, make: make::<P>, own_options: P::command, unmodelled: &[] }
 }
 
-fn read<P: Program + Parser + 'static>(name: &str, words: &[String]) -> Result<Rc<dyn Program>, Refused> {
-    match P::try_parse_from(words) {
-        Ok(program) => Ok(Rc::new(program)),
-        Err(error) => Err(refused(name, &P::command(), &error)),
+fn make<P: Program + FromArgMatches + 'static>(
+    matches: &clap::ArgMatches,
+) -> Result<Rc<dyn Program>, clap::Error> {
+    Ok(Rc::new(P::from_arg_matches(matches)?))
+}
+
+/// A program with notes on its command line.
+struct Noted {
+    program: Rc<dyn Program>,
+    notes: Vec<String>,
+}
+
+impl Program for Noted {
+    fn serves(&self) -> bool {
+        self.program.serves()
+    }
+
+    fn lasts(&self) -> Option<Duration> {
+        self.program.lasts()
+    }
+
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        self.program.check(premises)
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let mut report = Rc::clone(&self.program).run(cpu, environment).await?;
+            report.notes.extend(self.notes.iter().cloned());
+            Ok(report)
+        })
     }
 }
 
@@ -91,7 +139,7 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
     if words.iter().any(|word| word == "--help") {
         return Err(Refused { message: format!("{name}: this is its help"), help: Some(command.help()) });
     }
-    (command.read)(name, &words)
+    command.read(&words)
 }
 
 /// Shortens clap's error to a line and a hint, for a program with these options.
@@ -173,8 +221,8 @@ mod tests {
     #[test]
     fn a_hint_after_an_unknown_option_names_options_that_there_are() {
         for (line, hint) in [
-            ("ping -Z 10.0.0.2", "its options are"),
-            ("ethtool -Z eth0 rx 1024", "its options are"),
+            ("ping -Z 10.0.0.2", "`nearfar programs ping` lists its options"),
+            ("ethtool -Z eth0 rx 1024", "`nearfar programs ethtool` lists its options"),
             ("stream --ntims 3", "there is `--ntimes`"),
             ("fio --iodepht=3", "there is `--iodepth`"),
             ("fio --unheard_of=3", "`nearfar programs fio` lists its options"),

@@ -1,24 +1,76 @@
-//! sockperf: latency of UDP messages in ping-pong.
+//! sockperf: latency and rate of messages between a client and a server.
+//!
+//! | command | what the client does |
+//! |---|---|
+//! | `ping-pong`, `pp` | sends a message and waits for its echo |
+//! | `under-load`, `ul` | sends at a rate, and asks for the echo of each 100th message |
+//! | `throughput`, `tp` | sends at a rate, the highest by default, without echoes |
+//!
+//! As in the original, latency is half the round trip, and a message starts with a header of 14 bytes: its number, and flags
+//! that ask for an echo.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
+use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{Async, Cpu};
+use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, Policy};
-use units::Duration;
+use platform::socket::{BufferSizes, TcpStream, UdpSocket};
+use units::{Duration, Time};
 
 use crate::latency::Latencies;
-use crate::options::{length, peer};
+use crate::options::{duration, length, peer};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::unmodelled::Unmodelled;
 
 /// sockperf's port.
 const PORT: u16 = 11_111;
 /// Maximum message size: an IPv4 packet of 65535 B minus two headers.
 const MOST: i64 = 65_507;
+/// Bytes of the header.
+const HEADER: u32 = 14;
+/// Flag of a message that asks for an echo, at byte 8 (sockperf: `PONG_REQUEST`).
+const ECHO: u8 = 2;
+/// Messages per second of `under-load` by default.
+const LOAD: f64 = 10_000.0;
+/// Time after the end before missing echoes count as lost (assumed: many round trips).
+const PATIENCE: Duration = Duration::from_ms(1);
 
-/// Measures the latency of UDP messages between a client and a server that echoes them. As in the original, latency
+/// Options without an effect of their own here.
+pub(crate) const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled::harmless("--full-log FILE", "all samples are in the records of --json"),
+    Unmodelled::harmless("--full-rtt", "latency is reported as half the round trip"),
+    Unmodelled::harmless("--giga-size", "throughput is reported in Mbit/s"),
+    Unmodelled::harmless("--increase_output_precision", "values have all their digits"),
+    Unmodelled::harmless("--output_precision N", "values have all their digits"),
+    Unmodelled::harmless("--no-rdtsc", "there is one clock"),
+    Unmodelled::harmless("--dontwarmup", "the first messages are those of the test"),
+    Unmodelled::harmless("--pre-warmup-wait SECONDS", "a program has the key `start` for that"),
+    Unmodelled::harmless("--histogram RANGE", "percentiles are reported"),
+    Unmodelled::harmless("-v, --verbose", "the summary has everything"),
+    Unmodelled::harmless("-d, --debug", "the summary has everything"),
+    Unmodelled::harmless("--data-integrity", "echoes are checked anyway"),
+    Unmodelled::harmless("-g, --gap-detection", "lost and wrong messages are counted anyway"),
+    Unmodelled::harmless("--tcp-avoid-nodelay-off", "small segments are sent at once"),
+    Unmodelled::harmless("--load-vma", "the kernel's sockets are what there is"),
+    Unmodelled::harmless("--ttl N", "no router counts it down to zero"),
+    Unmodelled::harmless("--tos N", "no queue on the way has classes of service"),
+    Unmodelled::refused("--sender-affinity CORES", "the program's key `cpus` says on which cores it runs"),
+    Unmodelled::refused("--receiver-affinity CORES", "the program's key `cpus` says on which cores it runs"),
+    Unmodelled::refused("--threads-affinity CORES", "the program's key `cpus` says on which cores it runs"),
+    Unmodelled::refused("-f, --file FILE", "give one peer with -i, or several programs"),
+    Unmodelled::refused("-F, --iomux-type TYPE", "a socket is waited for by itself"),
+    Unmodelled::refused("--nonblocked", "a socket is waited for by itself"),
+    Unmodelled::refused("--mc-rx-if ADDRESS", "there is no multicast"),
+    Unmodelled::refused("--mc-tx-if ADDRESS", "there is no multicast"),
+];
+
+/// Measures the latency and the rate of UDP or TCP messages between a client and a server. As in the original, latency
 /// is half the round trip.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "sockperf", disable_help_flag = true)]
@@ -30,34 +82,355 @@ pub struct Sockperf {
 /// Client or server.
 #[derive(clap::Subcommand, Clone, PartialEq, Debug)]
 enum Role {
-    /// Echoes each message.
+    /// Echoes messages that ask for it.
     #[command(alias = "sr", disable_help_flag = true)]
-    Server {
-        /// UDP port to listen at.
-        #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
-        port: u16,
-    },
+    Server(Place),
     /// Sends messages and waits for the echo of each.
     #[command(alias = "pp", disable_help_flag = true)]
-    PingPong {
-        /// The server's address.
-        #[arg(short = 'i', value_parser = peer)]
-        address: Ipv4Addr,
-        /// The server's UDP port.
-        #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
-        port: u16,
-        /// Bytes per message; 14 is the size of the original's header.
-        #[arg(short = 'm', default_value_t = 14, value_parser = clap::value_parser!(u32).range(14..=MOST))]
-        message: u32,
-        /// Duration in seconds. The real default of 1 would be long for a simulation.
-        #[arg(short = 't', default_value_t = 0.01, value_parser = length)]
-        time: f64,
-    },
+    PingPong(Client),
+    /// Sends messages at a rate and asks for the echoes of some.
+    #[command(alias = "ul", disable_help_flag = true)]
+    UnderLoad(Client),
+    /// Sends messages at a rate without echoes.
+    #[command(alias = "tp", disable_help_flag = true)]
+    Throughput(Client),
+}
+
+/// Where a server listens.
+#[derive(clap::Args, Clone, PartialEq, Debug)]
+struct Place {
+    /// Address to listen at; all by default.
+    #[arg(short = 'i', long = "ip", default_value = "0.0.0.0")]
+    address: Ipv4Addr,
+    /// Port to listen at.
+    #[arg(short = 'p', long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Messages over TCP; UDP by default.
+    #[arg(long)]
+    tcp: bool,
+    /// Bytes of each socket buffer.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    buffer_size: Option<u32>,
+}
+
+/// What a client sends.
+#[derive(clap::Args, Clone, PartialEq, Debug)]
+struct Client {
+    /// The server's address.
+    #[arg(short = 'i', long = "ip", value_parser = peer)]
+    address: Ipv4Addr,
+    /// The server's port.
+    #[arg(short = 'p', long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Messages over TCP; UDP by default.
+    #[arg(long)]
+    tcp: bool,
+    /// Bytes per message; 14 is the size of the original's header.
+    #[arg(short = 'm', long = "msg-size", default_value_t = HEADER, value_parser = clap::value_parser!(u32).range(14..=MOST))]
+    message: u32,
+    /// Duration in seconds. The real default of 1 would be long for a simulation.
+    #[arg(short = 't', long, default_value_t = 0.01, value_parser = length)]
+    time: f64,
+    /// Messages per second, or `max`; 10000 under load, `max` for throughput. For `ping-pong`, the highest number.
+    #[arg(long, value_parser = rate)]
+    mps: Option<f64>,
+    /// Under load: each so many messages, one asks for an echo.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    reply_every: u64,
+    /// Messages per burst.
+    #[arg(short = 'b', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    burst: u32,
+    /// Bytes of each socket buffer.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    buffer_size: Option<u32>,
+}
+
+/// Messages per second.
+fn rate(text: &str) -> Result<f64, String> {
+    if text.eq_ignore_ascii_case("max") {
+        return Ok(f64::INFINITY);
+    }
+    let number = text.parse::<f64>().ok().filter(|rate| (1e-3..=1e9).contains(rate));
+    number.ok_or_else(|| format!("`{text}` is not a number of messages per second up to 1e9, or `max`"))
+}
+
+/// A socket of either kind, and memory for one message.
+#[derive(Clone)]
+enum Socket {
+    Udp(Rc<dyn UdpSocket>, SocketAddrV4),
+    Tcp(Rc<dyn TcpStream>),
+}
+
+impl Socket {
+    async fn send(&self, cpu: &Cpu, from: Segment) -> Result<(), Error> {
+        match self {
+            Self::Udp(socket, to) => socket.send_to(cpu, *to, from).await,
+            Self::Tcp(stream) => stream.send(cpu, from).await,
+        }
+    }
+
+    /// Receives a message of so many bytes. Returns how many came.
+    async fn receive(&self, cpu: &Cpu, into: Segment, bytes: u32) -> Result<u32, Error> {
+        match self {
+            Self::Udp(socket, _) => Ok(socket.recv_from(cpu, into).await?.0),
+            Self::Tcp(stream) => {
+                let mut done = 0;
+                while done < bytes {
+                    let room = Segment { at: into.at + u64::from(done), length: bytes - done };
+                    match stream.recv(cpu, room).await? {
+                        0 => return Err(Error::Ended),
+                        taken => done += taken,
+                    }
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    fn set_buffers(&self, size: Option<u32>) {
+        let sizes = BufferSizes { send: size, receive: size };
+        match self {
+            _ if size.is_none() => {}
+            Self::Udp(socket, _) => socket.set_buffers(sizes),
+            Self::Tcp(stream) => stream.set_buffers(sizes),
+        }
+    }
+
+    fn close(&self, cpu: &Cpu) {
+        match self {
+            Self::Udp(socket, _) => socket.close(cpu),
+            Self::Tcp(stream) => stream.close(cpu),
+        }
+    }
+}
+
+/// Memory for a message.
+fn buffer(kernel: &Rc<dyn Kernel>, cpu: &Cpu) -> Result<Pages, Error> {
+    kernel.alloc_pages(cpu, Pages::order_for(MOST as u64), Policy::Task)
+}
+
+/// Writes a message's header.
+fn write_header(cpu: &Cpu, pages: Pages, number: u64, flags: u8) {
+    let mut header = [0; HEADER as usize];
+    header[..8].copy_from_slice(&number.to_le_bytes());
+    header[8] = flags;
+    cpu.store(pages.start, &header);
+}
+
+/// Reads a message's number and flags.
+fn read_header(cpu: &Cpu, pages: Pages) -> (u64, u8) {
+    let mut header = [0; HEADER as usize];
+    cpu.load(pages.start, &mut header);
+    let number = header[..8].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
+    (number, header[8])
+}
+
+impl Place {
+    async fn serve(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<(), Error> {
+        let at = SocketAddrV4::new(self.address, self.port);
+        if self.tcp {
+            let listener = kernel.network().listen(cpu, at, 128)?;
+            loop {
+                let stream = listener.accept(cpu).await?;
+                let kernel = Rc::clone(kernel);
+                let sizes = BufferSizes { send: self.buffer_size, receive: self.buffer_size };
+                if self.buffer_size.is_some() {
+                    stream.set_buffers(sizes);
+                }
+                stream.set_no_delay(true);
+                let face = Rc::clone(&kernel);
+                let echo = move |cpu: Cpu| -> Async<'static, ()> {
+                    Box::pin(async move {
+                        // A client that disconnects reports the reason itself.
+                        let _ = echo_stream(&cpu, &face, &*stream).await;
+                        stream.close(&cpu);
+                    })
+                };
+                kernel.spawn(TaskParams::named("sockperf").of(cpu), Box::new(echo));
+            }
+        }
+        let pages = buffer(kernel, cpu)?;
+        let socket = kernel.network().udp(cpu, at)?;
+        if self.buffer_size.is_some() {
+            socket.set_buffers(BufferSizes { send: self.buffer_size, receive: self.buffer_size });
+        }
+        let room = Segment { at: pages.start, length: MOST as u32 };
+        loop {
+            let (length, from) = socket.recv_from(cpu, room).await?;
+            if length < HEADER || read_header(cpu, pages).1 & ECHO != 0 {
+                socket.send_to(cpu, from, Segment { at: pages.start, length }).await?;
+            }
+        }
+    }
+}
+
+/// Echoes messages of a stream. A message's length is in its header, behind the flags.
+async fn echo_stream(cpu: &Cpu, kernel: &Rc<dyn Kernel>, stream: &dyn TcpStream) -> Result<(), Error> {
+    let pages = buffer(kernel, cpu)?;
+    let mut done = 0u32;
+    let mut wanted = HEADER;
+    loop {
+        let room = Segment { at: pages.start + u64::from(done), length: wanted - done };
+        match stream.recv(cpu, room).await? {
+            0 => break,
+            taken => done += taken,
+        }
+        if done < HEADER {
+            continue;
+        }
+        let mut length = [0; 4];
+        cpu.load(pages.start + 10, &mut length);
+        wanted = u32::from_le_bytes(length).clamp(HEADER, MOST as u32);
+        if done < wanted {
+            continue;
+        }
+        if read_header(cpu, pages).1 & ECHO != 0 {
+            stream.send(cpu, Segment { at: pages.start, length: wanted }).await?;
+        }
+        (done, wanted) = (0, HEADER);
+        cpu.sync().await;
+    }
+    kernel.free_pages(cpu, pages);
+    Ok(())
+}
+
+/// What a client saw.
+#[derive(Default)]
+struct Seen {
+    sent: u64,
+    asked: u64,
+    echoes: u64,
+    wrong: u64,
+    latencies: Latencies,
+}
+
+impl Client {
+    async fn connect(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Socket, Error> {
+        let to = SocketAddrV4::new(self.address, self.port);
+        let socket = if self.tcp {
+            let stream = kernel.network().connect(cpu, to).await?;
+            stream.set_no_delay(true);
+            Socket::Tcp(stream)
+        } else {
+            let own = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            Socket::Udp(kernel.network().udp(cpu, own)?, to)
+        };
+        socket.set_buffers(self.buffer_size);
+        Ok(socket)
+    }
+
+    fn message(&self, cpu: &Cpu, pages: Pages, number: u64, flags: u8) -> Segment {
+        write_header(cpu, pages, number, flags);
+        cpu.store(pages.start + 10, &self.message.to_le_bytes());
+        Segment { at: pages.start, length: self.message }
+    }
+
+    /// Sends one message after the other, each when the echo of the last one has arrived.
+    async fn ping_pong(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Seen, Error> {
+        let (socket, pages) = (self.connect(cpu, kernel).await?, buffer(kernel, cpu)?);
+        let room = Segment { at: pages.start, length: MOST as u32 };
+        let (mut seen, pause) = (Seen::default(), self.pause(f64::INFINITY));
+        let until = cpu.now() + duration(self.time);
+        let mut next = cpu.now();
+        while cpu.now() < until {
+            seen.sent += 1;
+            let began = cpu.now();
+            let message = self.message(cpu, pages, seen.sent, ECHO);
+            socket.send(cpu, message).await?;
+            // A lost message ends the program: the original would wait forever.
+            let length = socket.receive(cpu, room, self.message).await?;
+            let (number, _) = read_header(cpu, pages);
+            seen.wrong += u64::from(length != self.message || number != seen.sent);
+            seen.latencies.add(cpu.now().since(began) / 2);
+            next += pause;
+            if next > cpu.now() && !pause.is_zero() {
+                cpu.sleep_until(next.min(until)).await;
+            }
+        }
+        (seen.asked, seen.echoes) = (seen.sent, seen.sent);
+        socket.close(cpu);
+        kernel.free_pages(cpu, pages);
+        Ok(seen)
+    }
+
+    /// Time per burst at the wanted rate.
+    fn pause(&self, default: f64) -> Duration {
+        duration(f64::from(self.burst) / self.mps.unwrap_or(default))
+    }
+
+    /// Sends at a rate; every so many messages, one asks for an echo, or none.
+    async fn load(
+        &self,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        reply_every: Option<u64>,
+        pause: Duration,
+    ) -> Result<Seen, Error> {
+        let (socket, pages) = (self.connect(cpu, kernel).await?, buffer(kernel, cpu)?);
+        let asked: Rc<RefCell<BTreeMap<u64, Time>>> = Rc::default();
+        let echoes = Rc::new(RefCell::new(Seen::default()));
+        let ended = Rc::new(Cell::new(false));
+        let receiver = {
+            let (socket, asked, echoes, ended) =
+                (socket.clone(), Rc::clone(&asked), Rc::clone(&echoes), Rc::clone(&ended));
+            let (face, bytes) = (Rc::clone(kernel), self.message);
+            async move |cpu: Cpu| -> Result<(), Error> {
+                let pages = buffer(&face, &cpu)?;
+                let room = Segment { at: pages.start, length: MOST as u32 };
+                while !ended.get() {
+                    let Ok(length) = socket.receive(&cpu, room, bytes).await else { break };
+                    let (number, _) = read_header(&cpu, pages);
+                    let began = asked.borrow_mut().remove(&number);
+                    let mut seen = echoes.borrow_mut();
+                    seen.wrong += u64::from(length != bytes || began.is_none());
+                    if let Some(began) = began {
+                        seen.echoes += 1;
+                        seen.latencies.add(cpu.now().since(began) / 2);
+                    }
+                }
+                face.free_pages(&cpu, pages);
+                Ok(())
+            }
+        };
+        let receiving =
+            reply_every.map(|_| kernel.run(TaskParams::named("sockperf/receiver").of(cpu), receiver));
+        let until = cpu.now() + duration(self.time);
+        let mut next = cpu.now();
+        let (mut sent, mut wanted) = (0u64, 0u64);
+        while cpu.now() < until {
+            for _ in 0..self.burst {
+                sent += 1;
+                let asks = reply_every.is_some_and(|every| (sent - 1) % every == 0);
+                if asks {
+                    wanted += 1;
+                    asked.borrow_mut().insert(sent, cpu.now());
+                }
+                let message = self.message(cpu, pages, sent, if asks { ECHO } else { 0 });
+                socket.send(cpu, message).await?;
+            }
+            cpu.sync().await;
+            next += pause;
+            if !pause.is_zero() && next > cpu.now() {
+                cpu.sleep_until(next.min(until)).await;
+            }
+        }
+        let patience = cpu.now() + PATIENCE;
+        while receiving.is_some() && !asked.borrow().is_empty() && cpu.now() < patience {
+            cpu.sleep(PATIENCE / 20).await;
+        }
+        ended.set(true);
+        socket.close(cpu);
+        if let Some(receiving) = receiving {
+            receiving.wait().await?;
+        }
+        kernel.free_pages(cpu, pages);
+        Ok(Seen { sent, asked: wanted, ..echoes.take() })
+    }
 }
 
 impl Program for Sockperf {
     fn serves(&self) -> bool {
-        matches!(self.side, Role::Server { .. })
+        matches!(self.side, Role::Server(_))
     }
 
     /// All requirements are checked by the options.
@@ -66,52 +439,48 @@ impl Program for Sockperf {
     }
 
     fn lasts(&self) -> Option<Duration> {
-        match self.side {
-            Role::Server { .. } => None,
-            Role::PingPong { time, .. } => Some(Duration::from_ps((time * 1e12) as u64)),
+        match &self.side {
+            Role::Server(_) => None,
+            Role::PingPong(client) | Role::UnderLoad(client) | Role::Throughput(client) => {
+                Some(duration(client.time))
+            }
         }
     }
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let (kernel, fail) = (environment.kernel, |error| Failure::about("sockperf", error));
-            let pages =
-                kernel.alloc_pages(&cpu, Pages::order_for(MOST as u64), Policy::Task).map_err(fail)?;
-            let own = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-            let room = Segment { at: pages.start, length: MOST as u32 };
-            let (to, message, time) = match self.side {
-                Role::Server { port } => {
-                    let socket = kernel.network().udp(&cpu, own(port)).map_err(fail)?;
-                    loop {
-                        let (length, from) = socket.recv_from(&cpu, room).await.map_err(fail)?;
-                        let back = Segment { at: pages.start, length };
-                        socket.send_to(&cpu, from, back).await.map_err(fail)?;
-                    }
+            let began = cpu.now();
+            let (client, seen) = match &self.side {
+                Role::Server(place) => {
+                    return place.serve(&cpu, &kernel).await.map(|()| Report::default()).map_err(fail);
                 }
-                Role::PingPong { address, port, message, time } => {
-                    (SocketAddrV4::new(address, port), message, Duration::from_ps((time * 1e12) as u64))
+                Role::PingPong(client) => (client, client.ping_pong(&cpu, &kernel).await),
+                Role::UnderLoad(client) => {
+                    let load = client.load(&cpu, &kernel, Some(client.reply_every), client.pause(LOAD));
+                    (client, load.await)
+                }
+                Role::Throughput(client) => {
+                    (client, client.load(&cpu, &kernel, None, client.pause(f64::INFINITY)).await)
                 }
             };
-            let socket = kernel.network().udp(&cpu, own(0)).map_err(fail)?;
-            let (mut latencies, mut wrong) = (Latencies::default(), 0);
-            let until = cpu.now() + time;
-            let mut number = 0u64;
-            while cpu.now() < until {
-                number += 1;
-                let began = cpu.now();
-                cpu.store_u64(pages.start, number);
-                socket.send_to(&cpu, to, Segment { at: pages.start, length: message }).await.map_err(fail)?;
-                // A lost message ends the program: the original would wait forever.
-                let (length, _) = socket.recv_from(&cpu, room).await.map_err(fail)?;
-                wrong += u64::from(length != message || cpu.load_u64(pages.start) != number);
-                latencies.add(cpu.now().since(began) / 2);
-            }
-            socket.close(&cpu);
-            kernel.free_pages(&cpu, pages);
+            let mut seen = seen.map_err(fail)?;
             let mut report = Report::default();
-            report.add("messages", "", number as f64);
-            report.add("wrong", "messages", wrong as f64);
-            latencies.report(&mut report, "latency");
+            report.add("messages", "", seen.sent as f64);
+            if !matches!(self.side, Role::PingPong(_)) {
+                let seconds = duration(client.time).as_s_f64().min(cpu.now().since(began).as_s_f64());
+                let rate = seen.sent as f64 / seconds;
+                report.add("message rate", "messages/s", rate);
+                report.add("bandwidth", "Mbit/s", rate * f64::from(client.message) * 8.0 / 1e6);
+            }
+            if let Role::UnderLoad(_) = self.side {
+                report.add("echoes", "messages", seen.echoes as f64);
+                report.add("lost", "messages", (seen.asked - seen.echoes) as f64);
+            }
+            if !matches!(self.side, Role::Throughput(_)) {
+                report.add("wrong", "messages", seen.wrong as f64);
+                seen.latencies.report(&mut report, "latency");
+            }
             Ok(report)
         })
     }

@@ -1,5 +1,6 @@
 //! One NIC function: its settings, queues, rules and vectors.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use engine::Epoch;
@@ -56,6 +57,8 @@ pub struct NicFunction {
     /// Length of the longest frame that is held in the device for the driver to fetch.
     pub longest_held: u16,
     pub interrupts: Interrupts,
+    /// Frames queued for the wire: when each will have left, and its bytes. Registers count a frame once it has left.
+    leaving: VecDeque<(Time, u64)>,
 }
 
 impl NicFunction {
@@ -96,6 +99,7 @@ impl NicFunction {
                 vectors,
                 params.features & feature::EVENT_QUEUES != 0,
             ),
+            leaving: VecDeque::new(),
         }
     }
 
@@ -149,6 +153,27 @@ impl NicFunction {
     #[inline]
     pub fn count(&self, which: usize, amount: u64) {
         self.handle.add(self.number, which, amount);
+    }
+
+    /// Counts a frame of so many bytes that will have left at `left`, or has been handed to another function.
+    pub fn count_frame(&mut self, now: Time, left: Option<Time>, bytes: u64) {
+        self.count(counter::TX_FRAMES, 1);
+        self.count(counter::TX_BYTES, bytes);
+        while self.leaving.front().is_some_and(|&(at, _)| at <= now) {
+            self.leaving.pop_front();
+        }
+        self.leaving.extend(left.map(|at| (at, bytes)));
+    }
+
+    /// The value of a counter's register.
+    pub fn counted(&self, now: Time, which: usize) -> u64 {
+        let leaving = self.leaving.iter().filter(|(at, _)| *at > now);
+        let ahead = match which {
+            counter::TX_FRAMES => leaving.count() as u64,
+            counter::TX_BYTES => leaving.map(|(_, bytes)| bytes).sum(),
+            _ => 0,
+        };
+        self.handle.register(self.number, which) - ahead
     }
 
     /// Stops a queue because of an invalid descriptor or a failed access.

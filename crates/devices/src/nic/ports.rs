@@ -152,7 +152,7 @@ impl Ports {
     fn hand_on(
         &mut self,
         bus: &mut dyn DeviceBus,
-        functions: &[NicFunction],
+        functions: &mut [NicFunction],
         function: u8,
         frame: &[u8],
         ready: Time,
@@ -175,11 +175,11 @@ impl Ports {
             Some(left) => self.memory.free_at(left, held),
             None => self.memory.free(held),
         }
+        let of = &mut functions[usize::from(function)];
         if left.is_none() && goes_out {
             of.count(counter::TX_NO_CARRIER, 1);
         } else {
-            of.count(counter::TX_FRAMES, 1);
-            of.count(counter::TX_BYTES, (frame.len() - FCS_LEN) as u64);
+            of.count_frame(bus.now(), left, (frame.len() - FCS_LEN) as u64);
         }
         left
     }

@@ -31,7 +31,7 @@ impl Nic {
             return state.interrupts.register(number, register);
         }
         if let Some((counter, half)) = block(at, regs::COUNTERS, 8, counter::COUNT) {
-            return (self.handle.register(function, counter) >> (8 * half)) as u32;
+            return (state.counted(bus.now(), counter) >> (8 * half)) as u32;
         }
         if let Some((entry, 0)) = block(at, regs::RSS_TABLE, 4, state.rss.table.len()) {
             return state.rss.table[entry].into();

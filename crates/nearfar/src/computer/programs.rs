@@ -89,18 +89,22 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         };
         return Premises {
             cores: if entry.cpus.is_empty() { vm.vcpus.len() } else { entry.cpus.len() },
+            all_cores: vm.vcpus.len(),
             memory: vm.memory.get(),
             disks: vm.disks.iter().map(disk).collect(),
             links: vm.interfaces.iter().enumerate().filter_map(guest_link).collect(),
+            polled: vm.nic.filter(|nic| nic.polled).map(|_| "uio0".to_owned()).into_iter().collect(),
             gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
             user_drives,
         };
     }
     Premises {
         cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
+        all_cores: host.cores() as usize,
         memory: u64::from(described.memory_nodes()).saturating_mul(described.dram.size.value.get()),
         disks: host.disks.iter().map(disk).collect(),
         links: host.interfaces.iter().map(link).collect(),
+        polled: Vec::new(),
         gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
         user_drives,
     }

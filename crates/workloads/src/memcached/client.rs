@@ -16,11 +16,36 @@ use crate::options::{size, time};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::{Random, content};
+use crate::unmodelled::Unmodelled;
 
 /// Cycles to build a request and check its response (assumed: less than the server's).
 const REQUEST: u64 = 1_000;
 /// Length of a mark at the start of a value, which identifies it and is checked in responses.
 const MARK: usize = 64;
+
+/// Options without an effect of their own here.
+pub(crate) const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled::harmless(
+        "-T, --threads NUMBER",
+        "connections have a task each, on the program's cores in turn",
+    ),
+    Unmodelled::harmless("-S, --stat_freq TIME", "the report covers the whole run"),
+    Unmodelled::harmless("-V, --version", "there is one version"),
+    Unmodelled::harmless("-b, --verbose", "the report has everything"),
+    Unmodelled::harmless("-v, --verify SHARE", "every value is verified"),
+    Unmodelled::harmless("-a, --facebook", "connections stay open anyway"),
+    Unmodelled::refused("-B, --binary", "the text protocol is what there is"),
+    Unmodelled::refused("-U, --udp", "memcached listens at TCP"),
+    Unmodelled::refused("-F, --cfg_cmd FILE", "`--key`, `-X` and `--set` are the configuration"),
+    Unmodelled::refused("-x, --execute_number NUMBER", "`-t` ends the run"),
+    Unmodelled::refused("-d, --division NUMBER", "each request gets one value"),
+    Unmodelled::refused(
+        "-o, --tps NUMBER",
+        "each connection sends its next request after an answer; use fewer with -c",
+    ),
+    Unmodelled::refused("-e, --exp_verify SHARE", "items do not expire"),
+    Unmodelled::refused("-R, --reconnect", "a connection stays open"),
+];
 
 /// Loads a memcached server with GET and SET requests. Key lengths and request mix are options here; the original
 /// reads them from a configuration file (`-F`).

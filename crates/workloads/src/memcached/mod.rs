@@ -11,7 +11,9 @@ mod line;
 mod server;
 
 pub use client::Memaslap;
+pub(crate) use client::UNMODELLED as CLIENT_UNMODELLED;
 pub use server::Memcached;
+pub(crate) use server::UNMODELLED as SERVER_UNMODELLED;
 
 /// memcached's port.
 const PORT: u16 = 11_211;

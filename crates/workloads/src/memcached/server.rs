@@ -14,26 +14,66 @@ use super::line::Wire;
 use super::{LONGEST_KEY, PORT};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::unmodelled::Unmodelled;
 
 /// Cycles to parse a command, hash its key and find the item (assumed: about 1 us of memcached's own code).
 const COMMAND: u64 = 2_000;
+
+/// Options without an effect of their own here.
+pub(crate) const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled::harmless("-u, --user USER", "programs have no users"),
+    Unmodelled::harmless("-d, --daemon", "a server is a task like any other, and prints nothing"),
+    Unmodelled::harmless("-v, --verbose", "a server prints nothing"),
+    Unmodelled::harmless("-P, --pidfile FILE", "there is no file of processes"),
+    Unmodelled::harmless("-r, --enable-coredumps", "there are no core dumps"),
+    Unmodelled::harmless("-k, --lock-memory", "memory is not paged out"),
+    Unmodelled::harmless("-c, --conn-limit NUMBER", "as many connections as clients open are served"),
+    Unmodelled::harmless("-b, --listen-backlog NUMBER", "1024 connections may wait"),
+    Unmodelled::harmless("-R, --max-reqs-per-event NUMBER", "a connection has one request under way"),
+    Unmodelled::harmless("-f, --slab-growth-factor FACTOR", "items have pages of their own"),
+    Unmodelled::harmless("-n, --slab-min-size BYTES", "items have pages of their own"),
+    Unmodelled::harmless("-L, --enable-largepages", "items have pages of their own"),
+    Unmodelled::harmless("-C, --disable-cas", "items have no unique numbers for clients"),
+    Unmodelled::harmless(
+        "-o, --extended OPTIONS",
+        "they tune what is not modelled: slabs, hash table, threads",
+    ),
+    Unmodelled::refused("-U, --udp-port PORT", "`memaslap` uses TCP; `-U 0` is what is"),
+    Unmodelled::refused("-B, --protocol NAME", "the text protocol is what there is"),
+    Unmodelled::refused("-M, --disable-evictions", "the oldest items are evicted; give more with -m"),
+    Unmodelled::refused("-s, --unix-socket FILE", "clients come by TCP: -l and -p"),
+    Unmodelled::refused("-S, --enable-sasl", "everyone may use the store"),
+];
 
 /// A key-value store in memory, up to a limit.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "memcached", disable_help_flag = true)]
 pub struct Memcached {
+    /// Address to listen at; all by default.
+    #[arg(short = 'l', long = "listen", default_value = "0.0.0.0")]
+    address: Ipv4Addr,
     /// TCP port to listen at.
-    #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Number of threads. A connection belongs to one thread; threads get their own cores while there are enough.
-    #[arg(short = 't', default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(short = 't', long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
     /// Memory limit for items in megabytes; the oldest are evicted.
-    #[arg(short = 'm', default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(short = 'm', long = "memory-limit", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     megabytes: u32,
     /// Maximum bytes per value.
-    #[arg(short = 'I', default_value = "1m", value_parser = crate::options::size)]
+    #[arg(short = 'I', long = "max-item-size", default_value = "1m", value_parser = largest)]
     largest: u64,
+}
+
+/// Most bytes per value, as the original limits them.
+fn largest(text: &str) -> Result<u64, String> {
+    let bytes = crate::options::size(text)?;
+    if (1024..=1 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("{bytes} is not in 1024..={}", 1 << 30))
+    }
 }
 
 /// An item in the format of a GET response: a line, the value, the end marker.
@@ -161,7 +201,7 @@ impl Program for Memcached {
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let Environment { kernel, cpus, .. } = environment;
-            let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port);
+            let at = SocketAddrV4::new(self.address, self.port);
             let listener = kernel.network().listen(&cpu, at, 1024);
             let listener =
                 listener.map_err(|error| Failure::about(format!("memcached, port {}", self.port), error))?;

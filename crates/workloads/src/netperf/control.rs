@@ -1,7 +1,7 @@
 //! Messages of netperf and netserver on the control connection.
 
 use platform::Error;
-use platform::cpu::Cpu;
+use platform::cpu::{Cpu, CpuId};
 use platform::socket::TcpStream;
 use units::Duration;
 
@@ -11,7 +11,7 @@ use super::{Memory, receive_all};
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[clap(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Test {
-    /// Bulk data in one direction.
+    /// Bulk data to the server.
     #[default]
     TcpStream,
     /// Bulk data from the page cache.
@@ -20,12 +20,100 @@ pub enum Test {
     TcpRr,
     /// Requests and responses by datagrams.
     UdpRr,
+    /// Bulk data from the server.
+    TcpMaerts,
+    /// Datagrams to the server.
+    UdpStream,
+    /// Requests and responses, each on a connection of its own.
+    TcpCrr,
+    /// One of the others, which `-d` and `-T` behind `--` choose.
+    #[value(name = "omni", alias = "OMNI")]
+    Omni,
 }
 
 impl Test {
+    const ALL: [Self; 8] = [
+        Self::TcpStream,
+        Self::TcpSendfile,
+        Self::TcpRr,
+        Self::UdpRr,
+        Self::TcpMaerts,
+        Self::UdpStream,
+        Self::TcpCrr,
+        Self::Omni,
+    ];
+
     /// Whether data go in one direction.
     pub fn streams(self) -> bool {
-        matches!(self, Self::TcpStream | Self::TcpSendfile)
+        matches!(self, Self::TcpStream | Self::TcpSendfile | Self::TcpMaerts | Self::UdpStream)
+    }
+
+    /// Whether data go as datagrams.
+    pub fn is_udp(self) -> bool {
+        matches!(self, Self::UdpRr | Self::UdpStream)
+    }
+}
+
+/// When a test ends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Extent {
+    /// After this time.
+    Time(Duration),
+    /// After so many bytes of a stream, or transactions.
+    Count(u64),
+}
+
+/// What a client asks of a server.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Order {
+    pub test: Test,
+    /// The server's core, if it is to be one.
+    pub core: Option<CpuId>,
+    /// Bytes of request and response.
+    pub sizes: (u32, u32),
+    /// Bytes per send and per receive.
+    pub calls: (u32, u32),
+    pub extent: Extent,
+    /// Bytes of the server's socket buffers; 0 for its own choice.
+    pub buffers: u32,
+}
+
+/// Marks a count in the place of a duration.
+const COUNT: u64 = 1 << 63;
+
+impl Order {
+    pub fn message(&self) -> Message {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let core = self.core.map_or(0, |core| u32::from(core.0) + 1);
+        let extent = match self.extent {
+            Extent::Time(time) => time.as_ps(),
+            Extent::Count(count) => count | COUNT,
+        };
+        [
+            pair(self.test as u32, core),
+            pair(self.sizes.0, self.sizes.1),
+            pair(self.calls.0, self.calls.1),
+            extent,
+            self.buffers.into(),
+        ]
+    }
+
+    /// # Errors
+    /// [`Error::Invalid`] if a test is unknown or a size impossible.
+    pub fn of(message: Message) -> Result<Self, Error> {
+        let [what, sizes, calls, extent, buffers] = message;
+        let pair = |word: u64| (word as u32, (word >> 32) as u32);
+        let (test, core) = pair(what);
+        let test = Test::ALL.into_iter().find(|&known| known as u32 == test).ok_or(Error::Invalid)?;
+        let (sizes, calls) = (pair(sizes), pair(calls));
+        let possible = [sizes.0, sizes.1, calls.0, calls.1].iter().all(|&size| size <= super::MOST);
+        let extent = match extent & COUNT {
+            0 => Extent::Time(Duration::from_ps(extent)),
+            _ => Extent::Count(extent & !COUNT),
+        };
+        let core = core.checked_sub(1).map(|core| CpuId(core as u16));
+        let buffers = buffers as u32;
+        possible.then_some(Self { test, core, sizes, calls, extent, buffers }).ok_or(Error::Invalid)
     }
 }
 
@@ -34,20 +122,8 @@ const WORDS: usize = 5;
 /// Bytes per message.
 const BYTES: u32 = 8 * WORDS as u32;
 
-/// The words of a message: the client's request, the server's port, or the server's result.
+/// The words of a message: the client's order, the server's port, or the server's result.
 pub type Message = [u64; WORDS];
-
-/// A request to the server: test, bytes of request and response, bytes per receive, and duration in picoseconds.
-pub fn order(test: Test, (request, response): (u32, u32), buffer: u32, length: Duration) -> Message {
-    [test as u64, request.into(), response.into(), buffer.into(), length.as_ps()]
-}
-
-/// The test that an [`order`] names by its number.
-pub fn test_of(number: u64) -> Option<Test> {
-    [Test::TcpStream, Test::TcpSendfile, Test::TcpRr, Test::UdpRr]
-        .into_iter()
-        .find(|&test| test as u64 == number)
-}
 
 pub async fn send(cpu: &Cpu, stream: &dyn TcpStream, memory: &Memory, message: Message) -> Result<(), Error> {
     for (n, word) in (0u64..).zip(message) {

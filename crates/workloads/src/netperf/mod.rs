@@ -7,13 +7,21 @@
 //! |---|---|
 //! | `control` | messages of client and server |
 //! | `client`, `server` | the two programs |
+//! | `options` | the client's options, and those of a test |
+//! | `confidence` | repeated tests (`-i`, `-I`) |
+//! | `selectors` | output by names (`-k`, `-o`) |
 
 mod client;
+mod confidence;
 mod control;
+mod options;
+mod selectors;
 mod server;
 
-pub use client::Netperf;
+pub use options::Netperf;
+pub(crate) use options::UNMODELLED;
 pub use server::Netserver;
+pub(crate) use server::UNMODELLED as SERVER_UNMODELLED;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,14 +30,25 @@ use std::task::Poll;
 
 use platform::Error;
 use platform::block::Segment;
-use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::cpu::{Async, Cpu};
 use platform::kernel::Kernel;
 use platform::memory::{Pages, Policy};
 use platform::socket::TcpStream;
-use units::{Duration, Time};
+use units::Time;
 
 /// Port of control connections.
 const PORT: u16 = 12_865;
+
+/// Most bytes of a request, a response, a send or a receive.
+const MOST: u32 = 1 << 22;
+
+/// Whether a test that has done so much goes on.
+fn is_going_on(cpu: &Cpu, began: Time, extent: control::Extent, done: u64) -> bool {
+    match extent {
+        control::Extent::Time(length) => cpu.now() < began + length,
+        control::Extent::Count(count) => done < count,
+    }
+}
 
 /// A one-shot timer that bounds all waits of a test.
 struct Alarm(Option<Async<'static, ()>>);
@@ -89,20 +108,4 @@ async fn receive_all(cpu: &Cpu, stream: &dyn TcpStream, into: &Memory, length: u
         }
     }
     Ok(true)
-}
-
-/// Busy time of a host's cores by part.
-fn busy(kernel: &Rc<dyn Kernel>) -> [Duration; Part::ALL.len()] {
-    let mut total = [Duration::ZERO; Part::ALL.len()];
-    for cpu in 0..kernel.cpus() {
-        for (sum, time) in total.iter_mut().zip(kernel.busy(CpuId(cpu))) {
-            *sum += time;
-        }
-    }
-    total
-}
-
-/// Busy time since `before`, all parts together.
-fn busy_since(kernel: &Rc<dyn Kernel>, before: [Duration; Part::ALL.len()]) -> Duration {
-    busy(kernel).into_iter().zip(before).map(|(now, before)| now - before).sum()
 }

@@ -37,6 +37,8 @@ pub struct NetDevice {
     features: RefCell<NetFeatures>,
     mtu: Cell<u16>,
     listeners: RefCell<Vec<Weak<PacketQueue>>>,
+    /// Whether the stack coalesces received segments (GRO).
+    gro: Cell<bool>,
     /// Stacked device above, in place of the stack.
     upper: RefCell<Option<Weak<dyn NetUpper>>>,
     /// The namespace that the device was moved to.
@@ -56,6 +58,7 @@ impl NetDevice {
             features: RefCell::new(limits.features.clone()),
             mtu: Cell::new(limits.max_mtu.min(USUAL_MTU)),
             limits,
+            gro: Cell::new(true),
             listeners: RefCell::default(),
             upper: RefCell::new(None),
             namespace: RefCell::new(None),
@@ -118,6 +121,11 @@ impl NetDevice {
             *self.features.borrow_mut() = driver.set_features(cpu, wanted);
         }
         self.features()
+    }
+
+    /// Whether the stack coalesces received segments, as `generic-receive-offload` of `ethtool -k`.
+    pub fn coalesces_segments(&self) -> bool {
+        self.gro.get()
     }
 
     /// MTU: largest packet without its Ethernet header.

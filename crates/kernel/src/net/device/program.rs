@@ -5,8 +5,8 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::net::{
-    Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, Packet, PacketDevice,
-    PacketQueue, TxStatistics,
+    Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, Offloads, Packet,
+    PacketDevice, PacketQueue, TxStatistics,
 };
 
 use super::NetDevice;
@@ -90,6 +90,20 @@ impl PacketDevice for NetDevice {
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         self.driver()?.coalescing(queue)
+    }
+
+    fn mtu(&self) -> u16 {
+        self.mtu()
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads { device: self.features(), gro: self.coalesces_segments() }
+    }
+
+    fn set_offloads(&self, cpu: &Cpu, wanted: &Offloads) -> Offloads {
+        self.set_features(cpu, &wanted.device);
+        self.gro.set(wanted.gro);
+        self.offloads()
     }
 
     fn set_promiscuous(&self, cpu: &Cpu, on: bool) {

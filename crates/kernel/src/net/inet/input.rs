@@ -163,6 +163,7 @@ impl Input {
     ) -> (Option<Packet>, Result<(), Malformed>) {
         let costs = self.means.costs();
         let ring = from.map(|(device, queue)| (device.number(), queue));
+        let coalesces = from.is_none_or(|(device, _)| device.coalesces_segments());
         cpu.work(costs.ip_input);
         let (ip, length) =
             match Ipv4Header::parse_checked_header(&bytes[at..count], packet.length() as usize - at) {
@@ -189,18 +190,23 @@ impl Input {
             };
             let mut bytes = [0; HEADERS];
             let count = packet.load(cpu, &mut bytes);
-            return self.transport_input(cpu, ring, packet, Headers { bytes, count, transport: 0, ip });
+            return self.transport_input(
+                cpu,
+                (ring, coalesces),
+                packet,
+                Headers { bytes, count, transport: 0, ip },
+            );
         }
         // Ignore the padding of short frames.
         let end = (at + usize::from(ip.total_len)).min(count);
-        self.transport_input(cpu, ring, packet, Headers { bytes, count: end, transport, ip })
+        self.transport_input(cpu, (ring, coalesces), packet, Headers { bytes, count: end, transport, ip })
     }
 
     /// Handles a complete packet behind its IP header. Returns it if it was not consumed.
     fn transport_input(
         &self,
         cpu: &Cpu,
-        ring: Option<Ring>,
+        (ring, coalesces): (Option<Ring>, bool),
         packet: Packet,
         headers: Headers,
     ) -> (Option<Packet>, Result<(), Malformed>) {
@@ -215,8 +221,11 @@ impl Input {
             protocol::TCP => match TcpHeader::parse(headers.above()) {
                 Ok((header, own)) => {
                     self.means.count(|c| c.tcp_segments_in += 1);
-                    cpu.work(costs.gro);
-                    for up in self.coalescing.take(ring, packet, &headers, header, own).into_iter().flatten()
+                    if coalesces {
+                        cpu.work(costs.gro);
+                    }
+                    let held = ring.filter(|_| coalesces);
+                    for up in self.coalescing.take(held, packet, &headers, header, own).into_iter().flatten()
                     {
                         self.steering.upward(cpu, ring, up);
                     }

@@ -31,6 +31,14 @@ struct Interface {
     neighbours: Neighbours,
 }
 
+impl Interface {
+    /// `None` if the device is gone.
+    fn info(&self) -> Option<InterfaceInfo> {
+        let mtu = self.device.as_ref()?.mtu();
+        Some(InterfaceInfo { device: self.name.clone(), address: self.address, prefix: self.prefix, mtu })
+    }
+}
+
 /// All interfaces in order of configuration.
 #[derive(Default)]
 pub struct Interfaces {
@@ -41,11 +49,13 @@ pub struct Interfaces {
 impl Interfaces {
     /// Interfaces whose devices exist.
     pub fn infos(&self) -> Vec<InterfaceInfo> {
-        let all = self.all.borrow();
-        let there = all.iter().filter(|i| i.device.is_some());
-        there
-            .map(|i| InterfaceInfo { device: i.name.clone(), address: i.address, prefix: i.prefix })
-            .collect()
+        self.all.borrow().iter().filter_map(Interface::info).collect()
+    }
+
+    /// The interface by which packets to a host leave.
+    pub fn info_towards(&self, to: Ipv4Addr) -> Option<InterfaceInfo> {
+        let (interface, ..) = self.way(to)?;
+        self.all.borrow().get(interface)?.info()
     }
 
     /// Assigns an address to a device, and adds a route to its network.

@@ -135,6 +135,10 @@ impl Network for Stack {
         self.interfaces.infos()
     }
 
+    fn route_to(&self, to: Ipv4Addr) -> Option<InterfaceInfo> {
+        self.interfaces.info_towards(to)
+    }
+
     fn configure<'a>(
         &'a self,
         cpu: &'a Cpu,

@@ -1,0 +1,76 @@
+//! Options of the real tools that are read and not carried out: some change nothing in a simulation, for others the
+//! scenario has a key.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
+
+use crate::premises::Refused;
+
+/// An option that is read and not carried out.
+#[derive(Clone, Copy)]
+pub(crate) struct Unmodelled {
+    /// The option as in the tool's manual: `-q`, `-D, --daemon`, `--logfile FILE`.
+    option: &'static str,
+    /// Whether it changes nothing here. It is refused otherwise.
+    is_harmless: bool,
+    /// Why it changes nothing, or what there is instead.
+    why: &'static str,
+}
+
+impl Unmodelled {
+    /// An option that changes nothing in a simulation, with the reason.
+    pub(crate) const fn harmless(option: &'static str, why: &'static str) -> Self {
+        Self { option, is_harmless: true, why }
+    }
+
+    /// An option that is refused, with what there is instead.
+    pub(crate) const fn refused(option: &'static str, why: &'static str) -> Self {
+        Self { option, is_harmless: false, why }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.option.split([',', ' ']).filter(|word| word.starts_with('-'))
+    }
+
+    fn takes_value(&self) -> bool {
+        self.option.split([',', ' ']).any(|word| !word.is_empty() && !word.starts_with('-'))
+    }
+
+    fn arg(&self, is_global: bool) -> Arg {
+        let heading = if self.is_harmless { "Without effect here" } else { "Not carried out here" };
+        let mut arg = Arg::new(self.option).help(self.why).help_heading(heading).global(is_global);
+        for name in self.names() {
+            match name.strip_prefix("--") {
+                Some(long) => arg = arg.long(long),
+                None => arg = arg.short(name.chars().nth(1)),
+            }
+        }
+        match self.takes_value() {
+            true => arg.action(ArgAction::Append).allow_hyphen_values(true).value_name("VALUE"),
+            false => arg.action(ArgAction::Count),
+        }
+    }
+}
+
+/// Adds them to a tool's options, and to those of its subcommands.
+pub(crate) fn add(command: clap::Command, all: &[Unmodelled]) -> clap::Command {
+    let is_global = command.has_subcommands();
+    command.args(all.iter().map(|one| one.arg(is_global)))
+}
+
+/// Notes on those that a command line has.
+///
+/// # Errors
+/// The first that is not carried out.
+pub(crate) fn notes(program: &str, matches: &ArgMatches, all: &[Unmodelled]) -> Result<Vec<String>, Refused> {
+    let is_given = |one: &&Unmodelled| matches.value_source(one.option) == Some(ValueSource::CommandLine);
+    let mut notes = Vec::new();
+    for one in all.iter().filter(is_given) {
+        let name = one.names().last().unwrap_or(one.option);
+        if !one.is_harmless {
+            return Err(Refused::new(format!("{program}: {name} is not carried out here"), one.why));
+        }
+        notes.push(format!("{name} changes nothing here: {}", one.why));
+    }
+    Ok(notes)
+}
