@@ -6,8 +6,7 @@
 //! | `under-load`, `ul` | sends at a rate, and asks for the echo of each 100th message |
 //! | `throughput`, `tp` | sends at a rate, the highest by default, without echoes |
 //!
-//! As in the original, latency is half the round trip, and a message starts with a header of 14 bytes: its number, and flags
-//! that ask for an echo.
+//! As in the original, latency is half the round trip, and a message starts with a header of 14 bytes with its number.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,8 +33,8 @@ const PORT: u16 = 11_111;
 const MOST: i64 = 65_507;
 /// Bytes of the header.
 const HEADER: u32 = 14;
-/// Flag of a message that asks for an echo, at byte 8 (sockperf: `PONG_REQUEST`).
-const ECHO: u8 = 2;
+/// In the number of a message that asks for no echo (sockperf has a flag for those that do).
+const SILENT: u64 = 1 << 63;
 /// Messages per second of `under-load` by default.
 const LOAD: f64 = 10_000.0;
 /// Time after the end before missing echoes count as lost (assumed: many round trips).
@@ -209,21 +208,8 @@ fn buffer(kernel: &Rc<dyn Kernel>, cpu: &Cpu) -> Result<Pages, Error> {
     kernel.alloc_pages(cpu, Pages::order_for(MOST as u64), Policy::Task)
 }
 
-/// Writes a message's header.
-fn write_header(cpu: &Cpu, pages: Pages, number: u64, flags: u8) {
-    let mut header = [0; HEADER as usize];
-    header[..8].copy_from_slice(&number.to_le_bytes());
-    header[8] = flags;
-    cpu.store(pages.start, &header);
-}
-
-/// Reads a message's number and flags.
-fn read_header(cpu: &Cpu, pages: Pages) -> (u64, u8) {
-    let mut header = [0; HEADER as usize];
-    cpu.load(pages.start, &mut header);
-    let number = header[..8].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
-    (number, header[8])
-}
+/// Where a message over TCP has its length: behind number and flags.
+const LENGTH_AT: u64 = 10;
 
 impl Place {
     async fn serve(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<(), Error> {
@@ -257,7 +243,7 @@ impl Place {
         let room = Segment { at: pages.start, length: MOST as u32 };
         loop {
             let (length, from) = socket.recv_from(cpu, room).await?;
-            if length < HEADER || read_header(cpu, pages).1 & ECHO != 0 {
+            if cpu.load_u64(pages.start) & SILENT == 0 {
                 socket.send_to(cpu, from, Segment { at: pages.start, length }).await?;
             }
         }
@@ -279,12 +265,12 @@ async fn echo_stream(cpu: &Cpu, kernel: &Rc<dyn Kernel>, stream: &dyn TcpStream)
             continue;
         }
         let mut length = [0; 4];
-        cpu.load(pages.start + 10, &mut length);
+        cpu.load(pages.start + LENGTH_AT, &mut length);
         wanted = u32::from_le_bytes(length).clamp(HEADER, MOST as u32);
         if done < wanted {
             continue;
         }
-        if read_header(cpu, pages).1 & ECHO != 0 {
+        if cpu.load_u64(pages.start) & SILENT == 0 {
             stream.send(cpu, Segment { at: pages.start, length: wanted }).await?;
         }
         (done, wanted) = (0, HEADER);
@@ -319,9 +305,11 @@ impl Client {
         Ok(socket)
     }
 
-    fn message(&self, cpu: &Cpu, pages: Pages, number: u64, flags: u8) -> Segment {
-        write_header(cpu, pages, number, flags);
-        cpu.store(pages.start + 10, &self.message.to_le_bytes());
+    fn message(&self, cpu: &Cpu, pages: Pages, number: u64) -> Segment {
+        cpu.store_u64(pages.start, number);
+        if self.tcp {
+            cpu.store(pages.start + LENGTH_AT, &self.message.to_le_bytes());
+        }
         Segment { at: pages.start, length: self.message }
     }
 
@@ -335,11 +323,11 @@ impl Client {
         while cpu.now() < until {
             seen.sent += 1;
             let began = cpu.now();
-            let message = self.message(cpu, pages, seen.sent, ECHO);
+            let message = self.message(cpu, pages, seen.sent);
             socket.send(cpu, message).await?;
             // A lost message ends the program: the original would wait forever.
             let length = socket.receive(cpu, room, self.message).await?;
-            let (number, _) = read_header(cpu, pages);
+            let number = cpu.load_u64(pages.start);
             seen.wrong += u64::from(length != self.message || number != seen.sent);
             seen.latencies.add(cpu.now().since(began) / 2);
             next += pause;
@@ -379,7 +367,7 @@ impl Client {
                 let room = Segment { at: pages.start, length: MOST as u32 };
                 while !ended.get() {
                     let Ok(length) = socket.receive(&cpu, room, bytes).await else { break };
-                    let (number, _) = read_header(&cpu, pages);
+                    let number = cpu.load_u64(pages.start);
                     let began = asked.borrow_mut().remove(&number);
                     let mut seen = echoes.borrow_mut();
                     seen.wrong += u64::from(length != bytes || began.is_none());
@@ -405,7 +393,7 @@ impl Client {
                     wanted += 1;
                     asked.borrow_mut().insert(sent, cpu.now());
                 }
-                let message = self.message(cpu, pages, sent, if asks { ECHO } else { 0 });
+                let message = self.message(cpu, pages, if asks { sent } else { sent | SILENT });
                 socket.send(cpu, message).await?;
             }
             cpu.sync().await;

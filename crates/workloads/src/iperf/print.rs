@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(text, "[  3] 0.00-1.00 sec  1.09 GBytes  9.36 Gbits/sec");
         assert_eq!(
             (transfer(512), bandwidth(99_960.0)),
-            ("512 Bytes".to_owned(), " 100 Kbits/sec".to_owned())
+            (" 512 Bytes".to_owned(), " 100 Kbits/sec".to_owned())
         );
     }
 }

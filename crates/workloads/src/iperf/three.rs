@@ -28,6 +28,8 @@ const UDP_RATE: u64 = 1_000_000;
 /// Bytes per call by default: of TCP, and of UDP, where it is the segment size of the control connection.
 const TCP_LENGTH: u32 = 131_072;
 const UDP_LENGTH: u32 = 1448;
+/// How long datagrams may be on their way when the last one has been sent (assumed: many interrupt delays).
+const PATIENCE: Duration = Duration::from_ms(1);
 /// Most bytes per call (iperf3: `MAX_BLOCKSIZE`).
 const MOST: u32 = 1 << 20;
 /// Most streams (iperf3: `MAX_STREAMS`).
@@ -374,20 +376,22 @@ impl Iperf3 {
         let cores = self.affinity.map_or_else(|| environment.cpus.clone(), |(core, _)| vec![core]);
         let settings = self.settings();
         let streams = start(cpu, kernel, &sockets, (settings, !self.reverse), &cores);
-        let (own, other);
+        let (own, other, took);
         if self.udp && self.reverse {
             other = self.results(cpu, &*control, pages).await?;
+            took = cpu.now().since(began);
+            cpu.sleep(PATIENCE).await;
             sockets.iter().for_each(|socket| socket.close(cpu));
             own = finish(streams).await?;
         } else {
             own = finish(streams).await?;
+            took = cpu.now().since(began);
             if !self.reverse {
                 control::send(cpu, &*control, pages, [0; 8]).await?;
             }
             other = self.results(cpu, &*control, pages).await?;
             sockets.iter().for_each(|socket| socket.close(cpu));
         }
-        let took = cpu.now().since(began);
         let used = (busy_since(kernel, before), user_since(kernel, before));
         control.close(cpu);
         kernel.free_pages(cpu, pages);
@@ -498,6 +502,7 @@ async fn serve_test(
     if !order.reverse {
         control::receive(cpu, control, pages).await?;
         if settings.udp {
+            cpu.sleep(PATIENCE).await;
             sockets.iter().for_each(|socket| socket.close(cpu));
         }
     }

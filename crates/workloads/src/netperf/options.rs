@@ -55,7 +55,7 @@ pub struct Netperf {
     test: Test,
     /// Duration in seconds; a negative number is one of bytes, or of transactions. The real default of 10 would be long
     /// for a simulation.
-    #[arg(short = 'l', default_value = "0.01", value_parser = extent, allow_negative_numbers = true)]
+    #[arg(short = 'l', default_value = "0.01", value_parser = extent, allow_hyphen_values = true)]
     pub(super) length: Extent,
     /// Port of the control connection.
     #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
