@@ -55,6 +55,8 @@ fn apart(text: &str) -> Vec<&str> {
 fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
     /// Limit on the number of values.
     const MOST: usize = 10_000;
+    /// A range without a step that has more values than this is doubled, so that it ends today.
+    const MOST_STEPS: f64 = 100.0;
     let wrong =
         || format!("`{first}..{rest}` is not a range: write 8..12, 8..64x2, 64..256+64, or 1 us..8 us x2");
     let number = |text: &str| -> Option<(f64, String)> {
@@ -73,9 +75,16 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
         return Err(wrong());
     }
     let mut all = Vec::new();
+    let space = if last_unit.is_empty() { "" } else { " " };
+    if rest.rsplit_once(['+', 'x']).is_none() && to - from > MOST_STEPS {
+        // Doubled instead, up to the last.
+        let doubled = std::iter::successors(Some(from.max(1.0)), |value| Some(value * 2.0));
+        all.extend(doubled.take_while(|value| *value < to).map(|value| format!("{value}{space}{last_unit}")));
+        all.push(format!("{to}{space}{last_unit}"));
+        return Ok(all);
+    }
     let mut value = from;
     while value <= to * (1.0 + 1e-9) {
-        let space = if last_unit.is_empty() { "" } else { " " };
         all.push(format!("{value}{space}{last_unit}"));
         value = value * factor + step;
         if all.len() > MOST {
@@ -141,6 +150,7 @@ mod tests {
             ("k=8..64x2,100", "8|16|32|64|100"),
             ("k=64 B..256 B+64", "64 B|128 B|192 B|256 B"),
             ("k=1..8 us x2", "1 us|2 us|4 us|8 us"),
+            ("k=64..1500", "64|128|256|512|1024|1500"),
             ("k=[1,2],[3]", "[1,2]|[3]"),
             ("k=\"a,b\",c", "\"a,b\"|c"),
         ] {

@@ -58,6 +58,9 @@ struct Common {
     /// Show no progress.
     #[arg(long, short, global = true)]
     quiet: bool,
+    /// Show where results come from, too: version, seed, changes, and digests of all files. Output files always say so.
+    #[arg(long, short, global = true)]
+    verbose: bool,
 }
 
 /// Enables the result cache, with this program's own bytes as part of its key.
@@ -73,6 +76,7 @@ enum Command {
     Completions(command::shell::Completions),
     Diff(command::diff::DiffArgs),
     Fit(command::fit::FitArgs),
+    Lend(command::lend::LendArgs),
     Machines(command::machines::MachinesArgs),
     Manual(command::shell::Manual),
     Model(command::model::ModelArgs),
@@ -94,6 +98,7 @@ impl Command {
             Self::Bench(_)
                 | Self::Compare(_)
                 | Self::Fit(_)
+                | Self::Lend(_)
                 | Self::Reproduce(_)
                 | Self::Run(_)
                 | Self::Sweep(_)
@@ -137,6 +142,9 @@ fn main() -> ExitCode {
     if command.goes_on() {
         huge_pages::ask();
     }
+    if common.verbose {
+        output::be_verbose();
+    }
     if let Some(jobs) = common.jobs {
         // The process's only thread pool; this must precede its first use.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
@@ -159,6 +167,7 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => command::shell::completions(&arguments),
         Command::Diff(arguments) => command::diff::run(&common, &arguments),
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
+        Command::Lend(arguments) => command::lend::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Manual(arguments) => command::shell::manual(&arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
@@ -219,6 +228,10 @@ mod tests {
             Command::Run(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Trace(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
+            Command::Lend(arguments) => {
+                let command::lend::LendCommand::Cost(arguments) = &arguments.what;
+                scenario(&arguments.scenario, "--set", &arguments.set)
+            }
             Command::Sweep(arguments) => {
                 nearfar::experiment::combinations(&arguments.over).iter().try_for_each(|values| {
                     scenario(&arguments.scenario, "--over", &[&arguments.set[..], values].concat())

@@ -83,7 +83,24 @@ impl<T: Kindred> Doc<T> {
     }
 
     fn of(library: &Library, source: Arc<Source>) -> Self {
-        Self { source, library: library.clone(), changes: Vec::new(), stands_in: None, content: PhantomData }
+        let with = |changes| Self {
+            source: Arc::clone(&source),
+            library: library.clone(),
+            changes,
+            stands_in: None,
+            content: PhantomData,
+        };
+        let mut doc = with(Vec::new());
+        for (path, text) in library.changes() {
+            // It has such a parameter, or can be read with this value.
+            let mut changed = with(doc.changes.clone());
+            let has = doc.get(path).is_ok_and(|value| value.is_some());
+            if changed.set(path, text).is_ok() && (has || changed.read().is_ok()) {
+                library.keep_change(format!("--set in {}: {path} = {text}", source.name));
+                doc = changed;
+            }
+        }
+        doc
     }
 
     /// The same file, whose figures get other values as it is read.

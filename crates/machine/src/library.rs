@@ -114,6 +114,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
 pub struct Library {
     folders: Arc<Vec<PathBuf>>,
     texts: Arc<BTreeMap<String, String>>,
+    changes: Arc<Vec<(String, String)>>,
     used: Arc<Mutex<Used>>,
     redraw: Option<Arc<dyn Redraw>>,
 }
@@ -178,6 +179,25 @@ impl Library {
         let mut all = BTreeMap::clone(&self.texts);
         all.extend(texts);
         Self { texts: Arc::new(all), ..self.clone() }
+    }
+
+    /// Sets these paths to these values in every file that has them.
+    #[must_use]
+    pub fn with_changes(&self, changes: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { changes: Arc::new(changes.into_iter().collect()), ..self.clone() }
+    }
+
+    /// The changes for every file that has their paths.
+    pub(crate) fn changes(&self) -> &[(String, String)] {
+        &self.changes
+    }
+
+    /// Whether a file that was read has this path, of those to [change](Self::with_changes).
+    pub fn has_changed(&self, path: &str) -> bool {
+        self.used()
+            .changes
+            .iter()
+            .any(|change| change.starts_with("--set ") && change.contains(&format!(": {path} = ")))
     }
 
     /// The same files without recording what is read, for listings.

@@ -62,6 +62,67 @@ pub fn table_in_scenario(key: &str) -> Option<&'static str> {
     }
 }
 
+/// Keys of a program's entry, which are no options of its command line.
+const PROGRAM_KEYS: [&str; 7] = ["name", "host", "cpus", "memory", "run", "start", "namespace"];
+
+/// A program and an option of its command line, of a path such as `program.0.bs`.
+pub fn program_option(path: &str) -> Option<(&str, &str)> {
+    let (program, option) = path.trim().strip_prefix("program.")?.split_once('.')?;
+    (!PROGRAM_KEYS.contains(&option) && !option.is_empty()).then_some((program, option))
+}
+
+/// Changes an option of a program's command line. The program is a number, counted from 0, or a name: that of its
+/// entry, fio's `--name`, or the tool's if it is the only one.
+fn set_program_option(
+    doc: &mut Doc<ComputerScenario>,
+    option: &str,
+    path: &str,
+    (program, name): (&str, &str),
+    value: &str,
+) -> Result<(), Diagnostics> {
+    let programs = doc.read()?.program;
+    let wrong =
+        |message: String, help: String| Diagnostics::about(&format!("{option} {path}"), message, Some(help));
+    let lines: Vec<&str> = programs.iter().map(|entry| &*entry.run.value).collect();
+    let is_called =
+        |entry: &&machine::ProgramEntry| entry.name.as_ref().is_some_and(|name| name.value == program);
+    let fio = format!("--name={program}");
+    let is_of = |word: &str| {
+        let places: Vec<usize> =
+            (0..lines.len()).filter(|&n| lines[n].split_whitespace().any(|other| other == word)).collect();
+        (places.len() == 1).then(|| places[0])
+    };
+    let number = program.parse().ok().filter(|&number: &usize| number < lines.len());
+    let named = || programs.iter().position(|entry| is_called(&entry));
+    let Some(number) = number.or_else(named).or_else(|| is_of(&fio)).or_else(|| is_of(program)) else {
+        let known =
+            lines.iter().enumerate().map(|(n, line)| format!("{n}: {line}")).collect::<Vec<_>>().join("; ");
+        return Err(wrong(format!("there is no program `{program}`"), format!("the programs are {known}")));
+    };
+    // A range with a unit leaves a space before it.
+    let value = value.trim().trim_matches('"').replace(' ', "");
+    let line = workloads::with_option(lines[number], name, &value)
+        .map_err(|refused| wrong(refused.message, refused.help.unwrap_or_default()))?;
+    doc.set_by(option, None, &format!("program.{number}.run"), &toml_string(&line))
+}
+
+/// Changes a scenario with computers, options of its programs included.
+pub(crate) fn set_all(
+    doc: &mut Doc<ComputerScenario>,
+    option: &str,
+    changes: &Changes,
+) -> Result<(), Diagnostics> {
+    changes.iter().try_for_each(|(path, value)| match program_option(path) {
+        Some(program) => set_program_option(doc, option, path, program, value),
+        None => doc.set_by(option, None, path, value),
+    })
+}
+
+/// A text as TOML.
+pub(crate) fn toml_string(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
 impl Experiment {
     /// Loads the scenario with this name or path and applies `changes`. Errors refer to the changes by `option`.
     ///
@@ -85,7 +146,7 @@ impl Experiment {
         // Computers without hosts are told so, rather than read as pcie-bench.
         let of_computers = ["host", "program", "event", "cable"];
         if of_computers.iter().try_fold(false, |is, key| Ok::<_, Diagnostics>(is || doc.has(key)?))? {
-            changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
+            set_all(&mut doc, option, changes)?;
             let setup = ComputerSetup::load(library, &doc)?;
             computer::check(&setup)?;
             return Ok(Self::Computers(Box::new(setup)));

@@ -60,6 +60,7 @@
 //! | [`counters`] | what was counted meanwhile, and which resource binds |
 //! | [`origins`] | where the figures come from that a result rests on |
 //! | [`uncertainty`] | results as intervals, by runs with drawn figures |
+//! | [`lend_cost`] | what a program pays for a lent device |
 //! | [`prototype`] | a device of your own in a slot of a simulated host |
 //! | [`reproduce`] | claims of papers, judged |
 //! | [`trace`] | what passes the links, packet by packet |
@@ -76,6 +77,7 @@ pub mod computer;
 pub mod counters;
 pub mod experiment;
 pub mod fit;
+pub mod lend_cost;
 mod links;
 pub mod origins;
 mod plain;

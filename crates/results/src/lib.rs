@@ -21,6 +21,7 @@
 //! assert!(verdicts.len() > 400 && page.starts_with("<!DOCTYPE html>"));
 //! ```
 
+pub mod answer;
 pub mod claims;
 pub mod compare;
 pub mod pciebench;

@@ -19,8 +19,9 @@ pub enum Fit {
     /// Move the first column, which holds names, above the rest of its row, once for equal consecutive names; if
     /// still too wide, as [`Self::Blocks`].
     FirstAbove,
-    /// Split the columns into several tables, each starting with this number of leading columns.
-    Blocks(usize),
+    /// Swap rows and columns if that is narrow enough, or else fold each row over several lines, the first of which
+    /// starts with this number of leading columns.
+    Fold(usize),
 }
 
 /// A table without borders.
@@ -77,14 +78,13 @@ impl TextTable {
                 })
             }
             // Moving names above does not help if the rest is still too wide.
-            Fit::Blocks(_) | Fit::FirstAbove => {
-                let labels = if let Fit::Blocks(labels) = self.fit { labels } else { 1 };
-                let blocks = self.blocks(labels, width);
-                blocks
-                    .iter()
-                    .map(|block| self.lines(block, Some(width)).join("\n"))
-                    .collect::<Vec<_>>()
-                    .join("\n\n")
+            Fit::Fold(_) | Fit::FirstAbove => {
+                let swapped = self.swapped();
+                let all: Vec<usize> = (0..swapped.header.len()).collect();
+                match swapped.width(&all) <= width {
+                    true => swapped.lines(&all, None).join("\n"),
+                    false => self.folded(width),
+                }
             }
             _ => self.lines(&columns, Some(width)).join("\n"),
         }
@@ -99,19 +99,45 @@ impl TextTable {
         columns.iter().map(widest).sum::<usize>() + GAP * columns.len().saturating_sub(1)
     }
 
-    /// Splits the columns into tables that are narrow enough.
-    fn blocks(&self, labels: usize, width: usize) -> Vec<Vec<usize>> {
-        let labels: Vec<usize> = (0..labels).collect();
-        let mut blocks = vec![labels.clone()];
-        for column in labels.len()..self.header.len() {
-            let block = blocks.last_mut().expect("one from the start");
-            block.push(column);
-            if self.width(block) > width && block.len() > labels.len() + 1 {
-                block.pop();
-                blocks.push([&labels[..], &[column]].concat());
+    /// The table with rows and columns swapped.
+    fn swapped(&self) -> Self {
+        let cells = |column: usize| {
+            let cell = |row: &Vec<String>| row.get(column).cloned().unwrap_or_default();
+            [self.header[column].clone()].into_iter().chain(self.rows.iter().map(cell)).collect::<Vec<_>>()
+        };
+        let rows = (1..self.header.len()).map(cells).collect();
+        let numbers = (0..=self.rows.len()).map(|column| column > 0).collect();
+        Self { header: cells(0), rows, numbers, fit: self.fit }
+    }
+
+    /// The header, a rule and the rows, each over as many lines as the width needs.
+    fn folded(&self, width: usize) -> String {
+        let labels = if let Fit::Fold(labels) = self.fit { labels } else { 1 };
+        let mut lines: Vec<Vec<usize>> = vec![Vec::new()];
+        for column in 0..self.header.len() {
+            let (indent, line) = (if lines.len() > 1 { INDENT } else { 0 }, lines.last_mut().expect("one"));
+            line.push(column);
+            if column >= labels && line.len() > 1 && self.width(line) + indent > width {
+                line.pop();
+                lines.push(vec![column]);
             }
         }
-        blocks
+        let mut of_rows = vec![Vec::new(); self.rows.len() + 1];
+        let mut rule = String::new();
+        for (n, columns) in lines.iter().enumerate() {
+            let indent = if n > 0 { INDENT } else { 0 };
+            let mut all = self.lines(columns, None);
+            let line = all.remove(1);
+            if line.chars().count() + indent > rule.chars().count() {
+                rule = "─".repeat((line.chars().count() + indent).min(width));
+            }
+            for (row, line) in of_rows.iter_mut().zip(all) {
+                let fits = line.chars().count() + indent <= width;
+                row.extend(if fits { vec![moved_in(&line, indent)] } else { wrapped(&line, indent, width) });
+            }
+        }
+        of_rows[0].push(rule);
+        of_rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
     /// Header, rule and rows; with a limited width, rows may take several lines.
@@ -166,6 +192,26 @@ impl TextTable {
     }
 }
 
+/// A number with its significant digits, thousands separated by commas.
+pub fn grouped(value: f64) -> String {
+    let magnitude = value.abs();
+    let text = match magnitude {
+        _ if magnitude >= 100.0 || value == value.trunc() => format!("{magnitude:.0}"),
+        _ if magnitude >= 10.0 => format!("{magnitude:.1}"),
+        _ if magnitude >= 1.0 => format!("{magnitude:.2}"),
+        _ => format!("{magnitude:.3}"),
+    };
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place) % 3 == 0 && whole.len() > 4 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{}{grouped}{rest}", if value < 0.0 { "-" } else { "" })
+}
+
 /// Wraps a sentence into indented lines of a width; empty for empty text.
 pub fn wrapped(text: &str, indent: usize, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -209,7 +255,7 @@ mod tests {
 
     #[test]
     fn each_way_to_fit_keeps_the_width_and_every_cell() {
-        for fit in [Fit::Wrap, Fit::LastBelow, Fit::FirstAbove, Fit::Blocks(1)] {
+        for fit in [Fit::Wrap, Fit::LastBelow, Fit::FirstAbove, Fit::Fold(1)] {
             for width in [32, 40, 48] {
                 let text = table(fit).render(Some(width));
                 let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
@@ -222,13 +268,20 @@ mod tests {
     }
 
     #[test]
-    fn sentences_go_below_and_blocks_repeat_their_labels() {
+    fn sentences_go_below_and_wide_rows_stay_in_one_table() {
         let below = table(Fit::LastBelow).render(Some(30));
         assert!(
             below.contains("first         1  22.5\n    because of this and of\n    that\nsecond-one  100"),
             "{below}"
         );
-        let blocks = table(Fit::Blocks(1)).render(Some(20));
-        assert_eq!(blocks.matches("second-one").count(), 3, "{blocks}");
+        let swapped = table(Fit::Fold(1)).render(Some(45));
+        assert!(swapped.starts_with("name                       first  second-one\n"), "{swapped}");
+        assert!(swapped.contains("\nwhy   because of this and of that"), "{swapped}");
+        let folded = table(Fit::Fold(1)).render(Some(32));
+        assert_eq!(folded.matches("second-one").count(), 1, "{folded}");
+        let lines: Vec<&str> = folded.lines().collect();
+        assert_eq!(lines[0], "name        one   two", "{folded}");
+        assert_eq!(lines[1], "    why", "{folded}");
+        assert_eq!(lines[4], "    because of this and of that", "{folded}");
     }
 }

@@ -47,6 +47,11 @@ impl Command {
         options.render_long_help().to_string()
     }
 
+    /// Its options.
+    pub(crate) fn options(&self) -> clap::Command {
+        (self.options)()
+    }
+
     /// One-line description.
     pub fn about(&self) -> String {
         (self.own_options)().get_about().map(ToString::to_string).unwrap_or_default()

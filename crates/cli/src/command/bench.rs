@@ -58,7 +58,7 @@ pub struct BenchArgs {
     uncertainty: Uncertainty,
     #[command(flatten)]
     records: Records,
-    /// Plot each file's rows over their most varied parameter, as SVG.
+    /// Plot each file's rows over their most varied parameter, as SVG, or as PDF for FILE.pdf.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
     /// Seed of all random numbers.

@@ -25,12 +25,17 @@ Examples:
   nearfar run netperf --set host.a.iommu=strict --accounting --json b.json
   nearfar diff a.json b.json
   nearfar diff a.json b.json --least 0 --csv all.csv
+  nearfar diff a.json b.json --map nic0=octo --map 0=1   devices of other names, program 0 against program 1
   nearfar diff dell-t430 dell-r730                     figures of two machines")]
 pub struct DiffArgs {
     /// The first result, or the file of a machine, device or kernel.
     first: PathBuf,
     /// The second, compared with the first.
     second: PathBuf,
+    /// Compare what the first result calls NAME with what the second calls OTHER: a host, device, scenario, or a program by
+    /// its number or its `--name`. The same file twice compares two hosts or programs of one result.
+    #[arg(long, value_name = "NAME=OTHER", value_parser = input::setting)]
+    map: Vec<(String, String)>,
     /// Show differences of at least this many per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     least: f64,
@@ -113,6 +118,22 @@ pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
     let (mut first, mut second) = (read(&library, &arguments.first)?, read(&library, &arguments.second)?);
     if is_of_figures(&first) && is_of_figures(&second) {
         (first, second) = level(first, second);
+    }
+    for (name, other) in &arguments.map {
+        let (name, other) = (program_number(&first, name), program_number(&second, other));
+        for (records, name, path) in [(&first, &name, &arguments.first), (&second, &other, &arguments.second)]
+        {
+            if !records.iter().any(|record| names(record).contains(name)) {
+                let known: BTreeSet<String> = records.iter().flat_map(names).collect();
+                let near = machine::nearest(name, known.iter().map(String::as_str));
+                let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                return Err(Failure::new(format!(
+                    "--map: no host, device or program of {} is called `{name}`{near}",
+                    path.display()
+                )));
+            }
+        }
+        first = first.into_iter().map(|record| renamed(record, &name, &other)).collect();
     }
     let inputs = inputs(&first, &second);
     let (differences, alone) = differences(&first, &second);
@@ -197,6 +218,52 @@ fn show(arguments: &DiffArgs, inputs: &[String], differences: &[Difference], alo
 }
 
 type Record = Map<String, Value>;
+
+/// Keys whose texts name places; their parts are separated by these letters.
+const PLACES: [&str; 6] = ["host", "place", "counter", "account", "scenario", "file"];
+const SEPARATORS: [char; 3] = ['/', ':', ' '];
+
+/// The names of a record's places, and its program's number.
+fn names(record: &Record) -> Vec<String> {
+    let texts = PLACES.iter().filter_map(|key| record.get(*key)?.as_str());
+    let parts = texts.flat_map(|text| text.split(SEPARATORS).map(str::to_owned));
+    parts.chain(record.get("program").map(ToString::to_string)).collect()
+}
+
+/// The number of the program that fio calls so with `--name`, or the name as it is.
+fn program_number(records: &[Record], name: &str) -> String {
+    let option = format!("--name={name}");
+    let is_its = |record: &&Record| {
+        let run = record.get("run").and_then(Value::as_str).unwrap_or_default();
+        run.split_whitespace().any(|word| word == option)
+    };
+    let number = records.iter().find(is_its).and_then(|record| record.get("program"));
+    number.map_or_else(|| name.to_owned(), ToString::to_string)
+}
+
+/// A record in which two names are exchanged, so that each stays unique.
+fn renamed(mut record: Record, name: &str, other: &str) -> Record {
+    let exchanged = |part: &str| match part {
+        _ if part == name => other.to_owned(),
+        _ if part == other => name.to_owned(),
+        part => part.to_owned(),
+    };
+    for key in PLACES {
+        if let Some(Value::String(text)) = record.get_mut(key) {
+            let parts = text.split_inclusive(SEPARATORS).map(|part| {
+                let name = part.trim_end_matches(SEPARATORS);
+                exchanged(name) + &part[name.len()..]
+            });
+            *text = parts.collect();
+        }
+    }
+    if let Some(program) = record.get_mut("program")
+        && let Ok(number) = exchanged(&program.to_string()).parse::<u64>()
+    {
+        *program = number.into();
+    }
+    record
+}
 
 /// The records of a result, or one record per parameter of a machine, device or kernel file.
 fn read(library: &Library, path: &Path) -> Result<Vec<Record>, Failure> {
@@ -394,6 +461,26 @@ mod tests {
             "{told:?}"
         );
         assert!(read(&library, Path::new("dell-t43")).is_err());
+    }
+
+    #[test]
+    fn names_of_the_first_are_taken_for_those_of_the_second() {
+        let record = |host: &str, counter: &str, program: u64| -> Record {
+            let value = json!({"kind": "counter", "host": host, "counter": counter, "program": program, "value": 1.0,
+                "run": format!("fio --name=job{program}")});
+            value.as_object().unwrap().clone()
+        };
+        let first = record("a", "nic0/link-up-bytes/posted", 0);
+        let map = |record: Record, name: &str, other: &str| renamed(record, name, other);
+        let changed = map(map(map(first.clone(), "a", "b"), "nic0", "octo"), "0", "2");
+        assert_eq!(changed["host"], "b");
+        assert_eq!(changed["counter"], "octo/link-up-bytes/posted");
+        assert_eq!(changed["program"], 2);
+        assert_eq!(map(record("b", "x", 1), "a", "b")["host"], "a");
+        assert_eq!(program_number(&[first.clone()], "job0"), "0");
+        assert!(names(&first).contains(&"nic0".to_owned()));
+        let (all, alone) = differences(&[changed], &[record("b", "octo/link-up-bytes/posted", 2)]);
+        assert_eq!((all.len(), alone), (1, [0, 0]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `nearfar machines`: lists and shows machines, devices, kernels and scenarios.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use machine::{
@@ -36,6 +37,15 @@ pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, S
     let figures = (kind.figures)(library, name)?;
     let plain = |figure: Listed| (figure.path, figure.value.trim().trim_matches('"').to_owned());
     Ok(Some(figures.into_iter().map(plain).collect()))
+}
+
+/// Paths of the figures of all machines, cards, devices and kernels; files that cannot be read are left out.
+pub fn all_figures(library: &Library) -> BTreeSet<String> {
+    let of = |kind: &FileKind| {
+        let names = library.names(kind.folder).into_iter();
+        names.filter_map(|name| (kind.figures)(library, &name).ok()).flatten().collect::<Vec<_>>()
+    };
+    KINDS.iter().flat_map(of).map(|figure| figure.path).collect()
 }
 
 pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failure> {

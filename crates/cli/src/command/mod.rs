@@ -4,6 +4,7 @@ pub mod bench;
 pub mod compare;
 pub mod diff;
 pub mod fit;
+pub mod lend;
 pub mod machines;
 pub mod model;
 pub mod programs;

@@ -45,7 +45,7 @@ pub struct ModelArgs {
     mrrs: u64,
     #[command(flatten)]
     records: Records,
-    /// Plot the rates over the transfer size, as SVG.
+    /// Plot the rates over the transfer size, as SVG, or as PDF for FILE.pdf.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
@@ -68,7 +68,7 @@ pub fn run(_: &Common, arguments: &ModelArgs) -> Result<ExitCode, Failure> {
         "kernel NIC*",
         "DPDK NIC*",
     ];
-    let mut table = TextTable::new(header, Fit::Blocks(1)).numbers(0..header.len());
+    let mut table = TextTable::new(header, Fit::Fold(1)).numbers(0..header.len());
     let mut json = Vec::new();
     let mut curves: Vec<Curve> = header[1..]
         .iter()

@@ -1,16 +1,19 @@
 //! `nearfar reproduce`: judges a paper's claims by simulation.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use nearfar::reproduce::{self, Options, Reproduction, SEEDS, data_folder};
+use machine::Library;
+use nearfar::reproduce::{self, Asked, Options, Reproduction, SEEDS, data_folder};
 use results::Provenance;
-use results::claims::{ClaimResult, claims_table, count_line};
+use results::claims::{ClaimFile, ClaimResult, Evidence, Verdict, claim_cells, claims_table, count_line};
 use results::report::Report;
 
+use super::machines;
 use crate::failure::Failure;
-use crate::output::Records;
+use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
 
 /// Run all simulations for a paper's claims and figures, and say which claims hold.
@@ -22,6 +25,9 @@ has all keys). Measured files are looked for in $NEARFAR_DATA, ../shared if that
 Examples:
   nearfar reproduce
   nearfar reproduce pcie-bench --report report --json claims.json
+  nearfar reproduce ioctopus --figure 8                  one figure: its claims and points, in seconds
+  nearfar reproduce ioctopus --figure 8 --list           what would be judged, without simulating
+  nearfar reproduce ioctopus --figure 8 --set host.llc.ddio_ways=0
   nearfar reproduce --check || echo a claim is outside its tolerance")]
 pub struct ReproduceArgs {
     /// The paper; by default, all.
@@ -32,16 +38,25 @@ pub struct ReproduceArgs {
     /// Write an HTML report per paper into this folder.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     report: Option<PathBuf>,
-    /// Plot every figure of the paper, as SVG.
+    /// Plot every figure of the paper, as SVG, or as PDF for FILE.pdf.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
     /// Exit with status 1 if a claim is outside its tolerance, unless a claim that contradicts it is within its own.
     #[arg(long)]
     check: bool,
-    /// Run only experiments whose names contain this, for papers with named experiments (ioctopus, device-lending,
-    /// numa-io). Claims that need others count as not simulated.
+    /// Judge only the claims and points of this figure or table of the paper, such as `8`, `7a` or `table1`.
+    #[arg(long, value_name = "FIGURE")]
+    figure: Option<String>,
+    /// Judge only what experiments whose names contain this give, and claims whose ids contain it.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// List the claims, figures and experiments instead of simulating them.
+    #[arg(long)]
+    list: bool,
+    /// Change a figure of all machines, cards, devices and kernels that have it (`host.llc.ddio_ways=0`), or of an
+    /// experiment's scenario (`host.server.iommu=strict`). Verdicts are then about the changed ones.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    set: Vec<(String, String)>,
     /// Seed of all random numbers.
     #[arg(long, alias = "random-seed", default_value_t = 1)]
     seed: u64,
@@ -49,21 +64,34 @@ pub struct ReproduceArgs {
 
 pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let options = Options {
-        library: input::library(common),
+        library: input::library(common).with_changes(arguments.set.iter().cloned()),
         data: data_folder(),
         seed: arguments.seed,
+        figure: arguments.figure.clone(),
         only: arguments.only.clone(),
     };
-    let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
+    check_changes(&options.library.aside(), &arguments.set)?;
+    let mut seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
+    let asked: Vec<Asked> = seeds.iter().map(|seed| reproduce::asked(seed, &options)).collect();
+    // Of several papers, those that have such a figure or experiment.
+    let is_there = |asked: &Asked| !asked.experiments.is_empty();
+    if !asked.iter().any(is_there) {
+        return Err(nothing_asked(&seeds, arguments));
+    }
+    seeds.retain(|seed| asked.iter().any(|asked| asked.file.seed == *seed && is_there(asked)));
+    if arguments.list {
+        return list(arguments, &asked);
+    }
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let (mut all, mut provenance, mut charts) = (Vec::new(), Provenance::default(), Vec::new());
     for seed in seeds {
         let began = Instant::now();
         let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
-        provenance = output::provenance(arguments.seed, &[], &options.library);
+        provenance = output::provenance(arguments.seed, &[("--set", &arguments.set)], &options.library);
         if !to_stdout {
             output::heading(&provenance);
-            show(&done, (!common.quiet).then_some(began));
+            tell_changes(&provenance, arguments);
+            show(&done, (!common.quiet).then_some(began), common.verbose);
         }
         if let Some(folder) = &arguments.report {
             let path = folder.join(format!("{seed}.html"));
@@ -76,9 +104,9 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
         }
         all.push(done);
     }
-    if let Some(only) = arguments.only.as_ref().filter(|_| all.iter().all(|done| done.experiments == 0)) {
+    if let Some((path, _)) = arguments.set.iter().find(|(path, _)| !options.library.has_changed(path)) {
         return Err(Failure::new(format!(
-            "no experiment has `{only}` in its name; they are shown as they run, such as `RX local 65536` of ioctopus"
+            "--set {path}: no file that was used has it; `nearfar machines NAME` lists the figures of a machine"
         )));
     }
     output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
@@ -91,6 +119,98 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));
     }
     Ok(if arguments.check && !outside.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Fails at a path that looks like one of a machine's or a device's and is in none, before anything is simulated.
+fn check_changes(library: &Library, changes: &[(String, String)]) -> Result<(), Failure> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let figures = machines::all_figures(library);
+    for (path, _) in changes.iter().filter(|(path, _)| !library.has_changed(path)) {
+        // `host.server...` is of a scenario, `host.llc...` of a machine.
+        let begin = |path: &str| path.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+        let is_of_scenario =
+            ["host", "program", "cable"].iter().any(|list| path.starts_with(&format!("{list}.")))
+                && !figures.iter().any(|figure| begin(figure) == begin(path));
+        if !is_of_scenario {
+            let near = machine::nearest(path, figures.iter().map(String::as_str));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(Failure::new(format!(
+                "--set {path}: no machine, card, device or kernel has it{near}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Says that nothing of the papers is asked for, and what there is.
+fn nothing_asked(seeds: &[&str], arguments: &ReproduceArgs) -> Failure {
+    let wanted = match (&arguments.figure, &arguments.only) {
+        (Some(figure), None) => format!("no claim or figure of {} is of figure `{figure}`", seeds.join(", ")),
+        (_, Some(only)) => format!("no experiment or claim of {} has `{only}` in its name", seeds.join(", ")),
+        (None, None) => format!("there is nothing to simulate of {}", seeds.join(", ")),
+    };
+    let places: BTreeSet<String> = seeds
+        .iter()
+        .flat_map(|seed| {
+            let file = ClaimFile::of(seed);
+            let of_claims = file.claims.iter().filter_map(|claim| claim.id.split('/').nth(1));
+            let all = of_claims.chain(file.figures.iter().map(|figure| &*figure.id));
+            all.filter(|place| *place != "text").map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let there = match places.is_empty() {
+        true => "its claims are all of its text".to_owned(),
+        false => format!("there are {}", places.into_iter().collect::<Vec<_>>().join(", ")),
+    };
+    Failure::new(format!("{wanted}; {there}; --list shows all claims and experiments"))
+}
+
+/// Lists claims, figures and experiments.
+fn list(arguments: &ReproduceArgs, asked: &[Asked]) -> Result<ExitCode, Failure> {
+    let to_stdout = arguments.records.apart(&[])?;
+    let nothing = Evidence::default();
+    let claims = asked.iter().flat_map(|asked| asked.file.judge_claims(&nothing));
+    let points = asked.iter().flat_map(|asked| asked.file.judge_figures(&nothing));
+    let provenance = output::provenance(arguments.seed, &[], &Library::built_in());
+    arguments.records.write(rows(claims, points)?, &provenance)?;
+    if to_stdout {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for Asked { file, experiments } in asked.iter().filter(|asked| !asked.experiments.is_empty()) {
+        output::print(&output::prose(&format!("{}: {}\n", file.seed, file.paper)));
+        let mut table =
+            TextTable::new(["claim", "published", "tolerance", "role", "what"], Fit::LastBelow).numbers(1..3);
+        for claim in file.judge_claims(&nothing) {
+            table.add(claim_cells(&claim));
+        }
+        if !file.claims.is_empty() {
+            output::print(&table.render(output::width()));
+        }
+        for figure in &file.figures {
+            let lines = figure.line.iter().map(|line| &*line.label).collect::<Vec<_>>().join(", ");
+            output::print(&output::prose(&format!("{}: {} ({lines})", figure.id, figure.title)));
+        }
+        output::print(&output::prose(&format!(
+            "\n{} claims, {} figures; {} experiments: {}\n",
+            file.claims.len(),
+            file.figures.len(),
+            experiments.len(),
+            experiments.join(", ")
+        )));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what `--set` has changed, and where.
+fn tell_changes(provenance: &Provenance, arguments: &ReproduceArgs) {
+    if arguments.set.is_empty() {
+        return;
+    }
+    let changes: Vec<&str> = provenance.changes.iter().map(String::as_str).collect();
+    output::print(&output::prose(&format!("changed: {}", changes.join("; "))));
+    output::print("verdicts are about what was changed, not about the paper's machines\n");
 }
 
 /// The records that `--json` writes, described in published/README.md: all claims, then all points of figures.
@@ -107,18 +227,31 @@ fn rows(
     all.map(row).collect()
 }
 
+/// "12 of 14 within", of those for which a value is published.
+fn within(results: &[ClaimResult]) -> String {
+    let of = |verdict: Verdict| results.iter().filter(|result| result.verdict == verdict).count();
+    let (within, outside) = (of(Verdict::Within), of(Verdict::Outside));
+    format!("{within} of {} within", within + outside + of(Verdict::NotModelled))
+}
+
 /// Prints the results; with `began`, also the elapsed time.
-fn show(done: &Reproduction, began: Option<Instant>) {
+fn show(done: &Reproduction, began: Option<Instant>, verbose: bool) {
     let claims = done.claims();
     output::print(&format!("{}\n", done.file.seed));
-    output::print(&claims_table(&claims, output::width()));
-    output::print(&output::prose(&format!("\nclaims: {}", count_line(&claims))));
+    if !claims.is_empty() {
+        output::print(&(claims_table(&claims, output::width()) + "\n"));
+    }
+    output::print(&output::prose(&format!("claims: {}; {}", within(&claims), count_line(&claims))));
     let points = done.points();
     if !points.is_empty() {
-        output::print(&output::prose(&format!("points of figures: {}", count_line(&points))));
+        let line = format!("points of figures: {}; {}", within(&points), count_line(&points));
+        output::print(&output::prose(&line));
     }
     let took = began.map_or_else(String::new, |began| format!(" in {:.1} s", began.elapsed().as_secs_f64()));
     output::print(&format!("{} experiments simulated{took}\n", done.experiments));
+    for value in done.values.iter().filter(|_| verbose) {
+        output::print(value);
+    }
     for note in &done.notes {
         crate::output::complain(&note.to_string());
     }
@@ -128,7 +261,6 @@ fn show(done: &Reproduction, began: Option<Instant>) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use results::claims::{ClaimFile, Evidence};
     use serde_json::Value;
 
     use super::*;

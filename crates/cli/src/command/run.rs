@@ -53,7 +53,7 @@ pub struct RunArgs {
     #[command(flatten)]
     records: Records,
     /// Plot results of pcie-bench over their most varied parameter, or for programs the utilization of resources, as
-    /// SVG.
+    /// SVG, or as PDF for FILE.pdf.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
@@ -103,6 +103,9 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
             }
         }
         output::print(&output::trust_lines(&origins, &intervals));
+        if let Some(answer) = output::answer::of_runs(&done) {
+            output::print(&format!("\n{answer}"));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -168,6 +171,9 @@ fn on_computers(
             output::print(&output::account_table(&accounts));
         }
         output::print(&output::trust_lines(&origins, &intervals));
+        if let Some(answer) = output::answer::of_programs(setup, &done) {
+            output::print(&answer);
+        }
     }
     let mut failed = false;
     for program in &done {

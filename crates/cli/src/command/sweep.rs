@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use machine::{ComputerSetup, Library, Setup};
 use nearfar::LinkState;
 use nearfar::computer::Counts;
-use nearfar::experiment::{Combination, Experiment, combinations};
 use nearfar::origins::Origins;
+use nearfar::experiment::{self, Combination, Experiment, combinations};
 use nearfar::scenario::{self, FinishedRun};
 use nearfar::{computer, records};
 use results::Provenance;
@@ -28,11 +28,14 @@ A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.
 (dma_engine.tags, link.width); in a scenario with computers, host.a begins the path of what the scenario calls a.
 
 Values are separated by commas. 8..12 stands for 8, 9, 10, 11, 12; 8..64x2 for 8, 16, 32, 64; \"64 B..256 B+64\" for four \
-sizes. A list in brackets is one value.
+sizes. A list in brackets is one value. program.0.bs is an option of the first program's command line, as \
+program.NAME.bs is of the one called so.
 
 Examples:
   nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
   nearfar sweep pktgen --over host.a.nic_driver.channels=1,2,4
+  nearfar sweep pktgen --over program.0.size=64..1500x2 --plot rate.svg     an option of a program, -s here
+  nearfar sweep fio-remote --over program.local.iodepth=1..16x2
   nearfar sweep pktgen --over host.a.device.0.change.controller.tags=8..64x2 --csv tags.csv --report tags.html
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
 pub struct SweepArgs {
@@ -54,7 +57,7 @@ pub struct SweepArgs {
     /// Write an HTML page with a curve per quantity.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
-    /// Plot the first rate over the first key, or else the first quantity, as SVG.
+    /// Plot the first rate over the first key, or else the first quantity, as SVG, or as PDF for FILE.pdf.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
@@ -119,6 +122,9 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
             output::print(swept.text.trim_end());
         }
         output::print(&output::trust_lines(&swept.origins, &intervals));
+        for answer in swept.tables.iter().filter_map(Table::answer) {
+            output::print(&output::prose(&format!("answer: {answer}")));
+        }
     }
     Ok(if swept.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -241,21 +247,27 @@ fn on_computers(
     let (mut text, mut rows, mut links, mut failed) = (String::new(), Vec::new(), Vec::new(), false);
     let mut tables: BTreeMap<(usize, String), Table> = BTreeMap::new();
     let mut origins = Origins::default();
+    let mut results = Vec::new();
     for ((values, setup), counts) in variants.iter().zip(all) {
-        let counts = counts?;
-        let mut own = records::of_swept_computers(setup, &counts, arguments.accounting);
+        results.push((values, setup, counts?));
+    }
+    for (values, setup, counts) in &results {
+        let mut own = records::of_swept_computers(setup, counts, arguments.accounting);
         own.iter_mut().for_each(|row| records::add_values(row, values));
         origins.extend(Origins::of_computers(setup, &counts.counted));
         let Counts { done, accounts, counted, links: own_links, .. } = counts;
-        links.push((values.clone(), own_links));
+        let named: Combination =
+            values.iter().map(|(key, value)| (axis_name(setup, key), value.clone())).collect();
+        links.push(((*values).clone(), own_links.clone()));
         if arguments.accounting {
-            text += &format!("\n{}\n{}", label(values), output::account_table(&accounts));
+            text += &format!("\n{}\n{}", label(values), output::account_table(accounts));
         }
         rows.extend(own);
         for (place, program) in done.iter().enumerate() {
-            let table = tables
-                .entry((place, program.host.clone()))
-                .or_insert_with(|| Table::new(&format!("{}: {}", program.host, program.run)));
+            let table = tables.entry((place, program.host.clone())).or_insert_with(|| {
+                let runs = results.iter().filter_map(|(.., counts)| Some(&*counts.done.get(place)?.run));
+                Table::new(&format!("{}: {}", program.host, common_words(&runs.collect::<Vec<_>>())))
+            });
             let window = counted.iter().find(|counted| Some(counted.program) == program.number());
             let binding = window.map(|counted| (String::new(), counted.window.binding(&program.host)));
             let placement = window.map(|counted| counted.placement(setup)).unwrap_or_default();
@@ -265,7 +277,7 @@ fn on_computers(
                     let cells = cells.map(|reading| {
                         (Column { name: reading.quantity.clone(), unit: reading.unit }, reading.value)
                     });
-                    table.add(values, cells.collect(), binding.into_iter().collect(), placement);
+                    table.add(&named, cells.collect(), binding.into_iter().collect(), placement);
                 }
                 Err(_) if program.was_stopped => {}
                 Err(failure) => {
@@ -288,6 +300,32 @@ fn on_computers(
         origins,
         seed: first.map_or(1, |setup| setup.seed),
     })
+}
+
+/// What a key is called in tables and on axes: an option of a program by its name, with its unit.
+fn axis_name(setup: &ComputerSetup, key: &str) -> String {
+    let Some((program, option)) = experiment::program_option(key) else { return key.to_owned() };
+    let lines = || setup.programs.iter().map(|program| &*program.run.value);
+    let is_its = |line: &&str| {
+        line.split_whitespace().any(|word| word == program || word == format!("--name={program}"))
+    };
+    let number = program.parse().ok().and_then(|number: usize| lines().nth(number));
+    let called =
+        || setup.programs.iter().find(|one| one.name.as_deref() == Some(program)).map(|one| &*one.run.value);
+    let line = number.or_else(called).or_else(|| lines().find(is_its));
+    let (name, unit) = workloads::option_axis(line.unwrap_or_default(), option);
+    if unit.is_empty() { name } else { format!("{name} ({unit})") }
+}
+
+/// A command line in which words that differ between runs are left out.
+fn common_words(runs: &[&str]) -> String {
+    let [first, others @ ..] = runs else { return String::new() };
+    let others: Vec<Vec<&str>> = others.iter().map(|run| run.split_whitespace().collect()).collect();
+    let word = |(n, word): (usize, &str)| match others.iter().all(|other| other.get(n) == Some(&word)) {
+        true => word.to_owned(),
+        false => word.split_once('=').map_or_else(|| "…".to_owned(), |(option, _)| format!("{option}=…")),
+    };
+    first.split_whitespace().enumerate().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Negotiated link parameters: once if they are equal for all values, else per value.

@@ -7,7 +7,8 @@ use nearfar::LinkState;
 use nearfar::experiment::Experiment;
 use nearfar::scenario::{bench_of, runs_of};
 use nearfar::trace::{
-    Capture, Filter, Row, Span, Timeline, UnknownType, bench, computers, csv, listing, pcapng, perfetto,
+    Capture, Filter, Row, Span, Stall, Timeline, UnknownType, Until, bench, computers, csv, human, listing,
+    pcapng, perfetto,
 };
 use results::Provenance;
 use units::Duration;
@@ -29,6 +30,7 @@ Examples:
   nearfar trace latency-by-size --packets 12
   nearfar trace remote-memory --type MRd,CplD --csv reads.csv
   nearfar trace pktgen --link a/slot --from 20us
+  nearfar trace pktgen --until stall                    the last packets before the first wait of 1 us
   nearfar trace pktgen --pcapng pcie.pcapng             for Wireshark, which reads it by tools/pcie.lua
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct TraceArgs {
@@ -46,9 +48,13 @@ pub struct TraceArgs {
     /// Start recording this long after the start of the experiment.
     #[arg(long, value_name = "TIME", default_value = "0 ns")]
     from: Duration,
-    /// Number of packets to show; 0 shows all until the end.
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    packets: usize,
+    /// Stop recording at this time after the start, or at the first `stall`: a wait for credits, tags, a read buffer or a
+    /// place in a ring of at least 1 µs, or of the time given as `stall:500ns`. Then the last packets before it are shown.
+    #[arg(long, value_name = "TIME|stall", value_parser = until)]
+    until: Option<Until>,
+    /// Number of packets to show; 0 shows all. 100 by default, and all with `--until TIME`.
+    #[arg(long, value_name = "N")]
+    packets: Option<usize>,
     /// Show only these types, separated by commas. Numbers and utilization still count all packets.
     #[arg(long = "type", value_name = "TYPES", value_parser = types)]
     types: Option<Filter>,
@@ -65,13 +71,29 @@ pub struct TraceArgs {
     perfetto: Option<PathBuf>,
 }
 
+/// A time, `stall`, or `stall` with the shortest wait that counts.
+fn until(text: &str) -> Result<Until, String> {
+    let time = |text: &str| text.trim().parse::<Duration>().map_err(|error| error.to_string());
+    let wait = |text: &str| match time(text)? {
+        short if short < Duration::from_ns(1) => Err("a wait of at least 1 ns".to_owned()),
+        wait => Ok(Until::Stall(wait)),
+    };
+    match text.trim().strip_prefix("stall") {
+        Some("") => Ok(Until::Stall(Duration::from_us(1))),
+        Some(rest) => wait(rest.trim_start_matches([':', '=', '>', ' '])),
+        None => time(text).map(Until::Time).map_err(|error| format!("{error}; or `stall`")),
+    }
+}
+
 fn types(text: &str) -> Result<Filter, UnknownType> {
     text.parse()
 }
 
 impl TraceArgs {
     fn span(&self) -> Span {
-        Span { from: self.from, packets: self.packets, filter: self.types.clone().unwrap_or_default() }
+        let packets =
+            self.packets.unwrap_or(if matches!(self.until, Some(Until::Time(_))) { 0 } else { 100 });
+        Span { from: self.from, until: self.until, packets, filter: self.types.clone().unwrap_or_default() }
     }
 }
 
@@ -88,6 +110,12 @@ pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> 
         Experiment::Computers(setup) => {
             let progress = progress::of(common);
             let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
+            let end = match arguments.until {
+                Some(Until::Stall(wait)) => {
+                    Some(stall_line(wait, seen.stall.as_ref(), seen.longest_wait.as_ref()))
+                }
+                Some(Until::Time(_)) | None => None,
+            };
             let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
             return show(
                 arguments,
@@ -96,8 +124,14 @@ pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> 
                 &seen.capture,
                 &provenance,
                 &seen.links,
+                end,
                 || seen.timeline(),
             );
+        }
+        Experiment::Bench(_) if matches!(arguments.until, Some(Until::Stall(_))) => {
+            let message = "--until stall is for scenarios with computers; --until TIME works here, and `nearfar run` tells how \
+                           long tags and credits were waited for";
+            return Err(Failure::new(message));
         }
         Experiment::Bench(setup) => setup,
     };
@@ -115,7 +149,27 @@ pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> 
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let link = LinkState::of_bench(&bench_of(&setup));
-    show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), || capture.timeline())
+    show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), None, || capture.timeline())
+}
+
+/// What ended the recording.
+fn stall_line(wait: Duration, found: Option<&Stall>, longest: Option<&Stall>) -> String {
+    match (found, longest) {
+        (Some(stall), _) => format!(
+            "stopped {} after the start: {} waited for {} without a break",
+            human(stall.at),
+            stall.what,
+            human(stall.waited)
+        ),
+        (None, Some(stall)) => format!(
+            "nothing was waited for as long as {}: the longest wait was {}, for {}, {} after the start",
+            human(wait),
+            human(stall.waited),
+            stall.what,
+            human(stall.at)
+        ),
+        (None, None) => "nothing was waited for: neither credits nor tags, buffers or rings".to_owned(),
+    }
 }
 
 /// Writes the requested files, and the listing unless a file goes to standard output.
@@ -126,6 +180,7 @@ fn show(
     capture: &Capture,
     provenance: &Provenance,
     links: &[LinkState],
+    end: Option<String>,
     timeline: impl FnOnce() -> Timeline,
 ) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.perfetto {
@@ -147,6 +202,9 @@ fn show(
         output::print(&(output::link_lines(links) + "\n"));
         if why_empty.is_none() {
             output::print(listing::listing(capture, arguments.data, output::width()).trim_end());
+        }
+        if let Some(end) = end {
+            output::print(&output::prose(&format!("\n{end}")));
         }
     }
     if let Some(why) = why_empty {

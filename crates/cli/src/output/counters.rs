@@ -13,7 +13,7 @@ use super::{Fit, TextTable, width};
 
 pub fn counter_table(window: &Window) -> String {
     let mut table =
-        TextTable::new(["counter", "host", "value", "unit", "a second", "of the network's"], Fit::Blocks(2))
+        TextTable::new(["counter", "host", "value", "unit", "a second", "of the network's"], Fit::Fold(2))
             .numbers(2..6);
     for host in &window.hosts {
         for counter in &host.counters {

@@ -1,5 +1,6 @@
 //! Output: files, standard output and its width.
 
+pub mod answer;
 mod counters;
 mod programs;
 mod records;
@@ -14,7 +15,7 @@ use std::sync::OnceLock;
 use machine::Library;
 use results::Provenance;
 use results::provenance::{Input, command_line};
-use results::report::{Chart, picture};
+use results::report::{Chart, pdf, picture};
 
 use nearfar::LinkState;
 use nearfar::bench::Bench;
@@ -85,9 +86,31 @@ pub fn input(kind: &str, path: &Path) -> Option<Input> {
     Some(Input { kind: kind.into(), name: path.display().to_string(), sha256 })
 }
 
-/// Prints the provenance of what follows.
+/// Whether the terminal shows the provenance.
+static IS_VERBOSE: OnceLock<bool> = OnceLock::new();
+
+/// Shows the provenance on the terminal, too.
+pub fn be_verbose() {
+    let _ = IS_VERBOSE.set(true);
+}
+
+/// Prints the provenance of what follows: with `-v`, or if standard output is a file.
 pub fn heading(provenance: &Provenance) {
-    print(&(prose(&provenance.lines().join("\n")) + "\n"));
+    if IS_VERBOSE.get().is_some() || is_redirected() {
+        print(&(prose(&provenance.lines().join("\n")) + "\n"));
+    }
+}
+
+/// Whether standard output is a regular file, which is kept.
+fn is_redirected() -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd as _;
+        let file = io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from);
+        file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file())
+    }
+    #[cfg(not(unix))]
+    false
 }
 
 /// Writes records as a JSON list to `path`, or to standard output for `-`; does nothing without a path. The first
@@ -176,10 +199,16 @@ pub fn write_with(
         .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
 }
 
-/// Writes charts as a picture, if requested.
+/// Writes charts as a picture, if requested: as PDF if the file is called so, else as SVG.
 pub fn plot(path: Option<&Path>, charts: &[Chart], provenance: &Provenance) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
+    let is_pdf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pdf"));
     match picture(charts) {
+        Some(svg) if is_pdf => {
+            let bytes =
+                pdf(&svg).ok_or_else(|| Failure::new("--plot: the picture cannot be written as PDF"))?;
+            with_origin(path, &bytes, provenance)
+        }
         Some(svg) => with_origin(path, svg.as_bytes(), provenance),
         None => Err(Failure::new("--plot: there is nothing to draw: no quantity has two values")),
     }

@@ -104,7 +104,7 @@ fn link_table(readings: &[Reading]) -> String {
         }
     };
     let header = ["  B/frame (model)"].into_iter().chain(kinds.iter().copied());
-    let mut table = TextTable::new(header, Fit::Blocks(1));
+    let mut table = TextTable::new(header, Fit::Fold(1));
     for way in ways {
         table
             .add([format!("  {way}")].into_iter().chain(kinds.iter().map(|kind| cell(way, *kind))).collect());
@@ -130,7 +130,7 @@ pub fn account_table(accounts: &[Account]) -> String {
     let each = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
     let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
     let columns = header.len();
-    let mut table = TextTable::new(header, Fit::Blocks(2)).numbers(2..columns);
+    let mut table = TextTable::new(header, Fit::Fold(2)).numbers(2..columns);
     for account in busy {
         let total = account.total();
         let mut row = vec![account.name.clone(), account.host.clone()];

@@ -5,7 +5,10 @@ use results::Provenance;
 use results::claims::Sample;
 use results::report::{Chart, Curve, DataTable, Report, Scale, Section};
 
-use super::{Fit, TextTable, prose, width};
+use results::answer::{ComparedValue, sentence};
+use workloads::Reading;
+
+use super::{Fit, TextTable, answer, prose, width};
 
 /// A quantity that the sweep's runs report.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +36,9 @@ struct Line {
 impl Line {
     /// Its values, as the prefix of a note.
     fn label(&self) -> String {
-        let value = |(key, value): &(String, String)| format!("{}={value}", short(key));
+        let value = |(key, value): &(String, String)| {
+            format!("{}={value}", short(key.split(" (").next().unwrap_or(key)))
+        };
         self.values.iter().map(value).collect::<Vec<_>>().join(" ")
     }
 
@@ -111,12 +116,44 @@ impl Table {
         self.lines.push(line);
     }
 
+    /// How its most telling quantity changes, in a sentence.
+    pub fn answer(&self) -> Option<String> {
+        let columns = || self.columns.iter().enumerate();
+        let readings: Vec<Reading> =
+            self.columns.iter().map(|column| Reading::new(&*column.name, column.unit, 1.0)).collect();
+        let headline = answer::headline(&readings)?;
+        let (first, _) = columns().find(|(_, c)| c.name == headline.quantity && c.unit == headline.unit)?;
+        // Of runs, each column is one.
+        let chosen = columns().filter(|(n, _)| self.is_of_runs || *n == first);
+        let values = chosen.flat_map(|(n, column)| {
+            self.lines.iter().filter_map(move |line| {
+                let (group, quantity) = match self.is_of_runs {
+                    true => {
+                        (column.name.clone(), self.title.split(" of ").next().unwrap_or_default().to_owned())
+                    }
+                    false => (self.title.clone(), column.name.clone()),
+                };
+                let binds = line.bindings.iter().find(|(name, _)| !self.is_of_runs || *name == column.name);
+                let binds = binds.map(|(_, binding)| binding.to_string()).unwrap_or_default();
+                Some(ComparedValue {
+                    group,
+                    label: line.label(),
+                    quantity,
+                    unit: column.unit.to_owned(),
+                    value: line.cells.get(n).copied().flatten()?,
+                    binds: answer::what_binds(&binds).unwrap_or_default().to_owned(),
+                })
+            })
+        });
+        sentence(&values.collect::<Vec<_>>())
+    }
+
     /// The table as text: values, and differences from the first row.
     pub fn render(&self) -> String {
         let (header, rows) = self.cells();
         let labels = self.keys().len();
         let columns = header.len();
-        let mut table = TextTable::new(header, Fit::Blocks(labels)).numbers(labels..columns);
+        let mut table = TextTable::new(header, Fit::Fold(labels)).numbers(labels..columns);
         rows.into_iter().for_each(|row| table.add(row));
         let mut text = prose(&self.title) + "\n" + &table.render(width()) + "\n";
         for line in &self.lines {
@@ -173,7 +210,14 @@ impl Table {
     /// keys. Values that are not numbers of the same unit become categories.
     pub fn charts(&self) -> Vec<Chart> {
         let firsts: Vec<&str> = self.lines.iter().filter_map(|line| Some(&*line.values.first()?.1)).collect();
-        let numbers: Option<Vec<(f64, &str)>> = firsts.iter().map(|value| quantity(value)).collect();
+        let key = self.keys().first().map_or("", |key| *key);
+        // The unit of a program's option stands in the key, and the option's size may have a suffix.
+        let (key, own_unit) = match key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")) {
+            Some((key, unit)) => (key, Some(unit)),
+            None => (key, None),
+        };
+        let numbers: Option<Vec<(f64, &str)>> =
+            firsts.iter().map(|value| axis_value(value, own_unit)).collect();
         let is_number = |xs: &Vec<(f64, &str)>| xs.windows(2).all(|pair| pair[0].1 == pair[1].1);
         let mut names: Vec<String> = Vec::new();
         let xs = numbers.filter(is_number).unwrap_or_else(|| {
@@ -187,7 +231,6 @@ impl Table {
             };
             firsts.iter().map(name).collect()
         });
-        let key = self.keys().first().map_or("", |key| *key);
         let are_powers = names.is_empty() && xs.iter().all(|(x, _)| *x >= 1.0 && x.log2().fract() == 0.0);
         let scale = if are_powers && xs.len() > 2 { Scale::Log2 } else { Scale::Linear };
         let chart = |columns: &[Column], first: usize| {
@@ -210,14 +253,20 @@ impl Table {
             let unit = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
             // For runs, the table's title, which is also the section's, names the quantity.
             let (title, quantity) = match self.is_of_runs {
-                true => (self.title.clone(), self.title.split(" of ").next().unwrap_or_default()),
-                false => (format!("{} of {}", column.name, self.title), &*column.name),
+                true => (
+                    format!("{} over {}", self.title, words_of(short(key))),
+                    self.title.split(" of ").next().unwrap_or_default(),
+                ),
+                false => {
+                    let title = format!("{} over {} ({})", column.name, words_of(short(key)), self.title);
+                    (title, &*column.name)
+                }
             };
             Chart {
                 id: format!("{}-{}", slug(&self.title), slug(&column.heading())),
                 title,
                 text: String::new(),
-                x: (format!("{}{}", short(key), unit(xs.first().map_or("", |x| x.1))), scale),
+                x: (format!("{}{}", words_of(short(key)), unit(xs.first().map_or("", |x| x.1))), scale),
                 names: names.clone(),
                 y: (format!("{quantity}{}", unit(column.unit)), Scale::Linear),
                 from_zero: !names.is_empty() || column.unit.ends_with("/s"),
@@ -246,6 +295,7 @@ fn changes(chart: &Chart) -> bool {
 }
 
 pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
+    let answers: Vec<String> = tables.iter().filter_map(Table::answer).collect();
     let sections = tables.iter().map(|table| {
         let (header, rows) = table.cells();
         let numbers_from = table.keys().len();
@@ -274,7 +324,10 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
     });
     Report {
         title: title.to_owned(),
-        lead: vec!["One scenario, simulated for each of several values of a key.".into()],
+        lead: match answers.is_empty() {
+            true => vec!["One scenario, simulated for each of several values of a key.".into()],
+            false => answers,
+        },
         sections: sections.collect(),
         provenance: provenance.clone(),
         ..Report::default()
@@ -283,9 +336,39 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
 
 /// The last two parts of a key's path, enough to distinguish keys.
 fn short(key: &str) -> &str {
+    // An option of a program has a name and a unit.
+    if key.contains(' ') {
+        return key;
+    }
     let mut dots = key.rmatch_indices('.').map(|(place, _)| place);
     dots.next();
     dots.next().map_or(key, |place| &key[place + 1..])
+}
+
+/// A key in words: `dma_engine.tags` is `dma engine tags`; a number, which stands for an entry of a list, says nothing.
+fn words_of(key: &str) -> String {
+    let parts = key.split(['.', '_']).filter(|part| part.parse::<u32>().is_err());
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// A value with its unit. `own` is the unit of a program's option, whose sizes may have a suffix.
+fn axis_value<'a>(value: &'a str, own: Option<&'a str>) -> Option<(f64, &'a str)> {
+    match (own, quantity(value)?) {
+        (Some("B"), (number, suffix)) => Some((number * size_factor(suffix)?, "B")),
+        (Some(own), (number, "")) => Some((number, own)),
+        (_, number) => Some(number),
+    }
+}
+
+/// What a suffix of a program's size stands for.
+fn size_factor(suffix: &str) -> Option<f64> {
+    match suffix.to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1.0),
+        "k" | "kb" | "kib" => Some(1024.0),
+        "m" | "mb" | "mib" => Some(1_048_576.0),
+        "g" | "gb" | "gib" => Some(1_073_741_824.0),
+        _ => None,
+    }
 }
 
 /// Parses a number with a unit.

@@ -10,9 +10,10 @@ use platform::cpu::CpuId;
 use platform::irq::Irq;
 use units::Time;
 
+use super::disturbances;
 use super::observer::Observer;
 use super::{Computer, Computers};
-use crate::counters::{CountedDevice, Moment, Reading, Window, since};
+use crate::counters::{CountedDevice, Moment, Reading, Waited, Window, since};
 
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +78,12 @@ impl Counted {
                     host.name
                 ));
             }
+        }
+        for (_, host) in setup.hosts.iter().enumerate().filter(is_concerned) {
+            let counted = self.window.host(&host.name);
+            notes.extend(
+                counted.into_iter().flat_map(|counted| disturbances::of(counted, self.window.length)),
+            );
         }
         if let Some(program) = program
             && let Some(note) = program_placement(setup, program, &self.arrivals)
@@ -168,6 +175,17 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
         reading.add_uplink(&name, &network);
     }
     reading
+}
+
+/// How long each host's resources have been waited for so far.
+pub(crate) fn readings(setup: &ComputerSetup, computers: &Computers) -> Vec<(String, Vec<Waited>)> {
+    let now = computers.simulation().now();
+    computers.simulation().with(|fabric, _| {
+        let hosts = computers.hosts().iter().zip(&setup.hosts);
+        hosts
+            .map(|(host, setup)| (host.name.clone(), reading(fabric, now, host, setup).waits(&host.name)))
+            .collect()
+    })
 }
 
 /// How often each interrupt of each host has arrived.

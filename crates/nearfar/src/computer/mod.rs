@@ -14,6 +14,7 @@
 //! | `packets` | link bytes per sent packet, beside the analytic model |
 //! | `accounting` | CPU time |
 //! | `counting` | counters and interrupts while each program ran |
+//! | `disturbances` | bit errors, drops and flushes that cost more than one per cent |
 //! | `tree` | the kernels' device trees, as in sysfs |
 //! | `nvme` | Identify and log pages of drives |
 //! | `processes` | the programs' processes, on kernels that events replace |
@@ -34,6 +35,7 @@ mod cluster;
 mod connections;
 mod counting;
 mod device;
+mod disturbances;
 mod events;
 mod finished;
 mod kept;
@@ -95,6 +97,7 @@ use accounting::Accounting;
 pub(crate) use accounting::part_name;
 use counting::Counting;
 pub(crate) use counting::device_names;
+pub(crate) use counting::readings;
 pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
 pub use finished::{Counts, FinishedProgram, Subject, Warning};

@@ -1,5 +1,7 @@
 //! What watches computers while programs run.
 
+use units::Time;
+
 use super::Computers;
 
 /// An observer of computers while programs run.
@@ -11,6 +13,10 @@ pub trait Observer {
     fn began(&mut self, _programs: &[usize], _computers: &Computers) {}
     /// The programs have ended.
     fn done(&mut self, _programs: &[usize], _computers: &Computers) {}
+    /// Reads counters between events; returns when it wants to do so again. Called at that time, or earlier.
+    fn look(&mut self, _computers: &Computers) -> Option<Time> {
+        None
+    }
     /// Whether to stop the run; called after each event.
     fn has_enough(&self) -> bool;
     /// The programs have ended, or the run was stopped.
@@ -32,6 +38,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn done(&mut self, programs: &[usize], computers: &Computers) {
         self.0.done(programs, computers);
         self.1.done(programs, computers);
+    }
+
+    fn look(&mut self, computers: &Computers) -> Option<Time> {
+        let (one, other) = (self.0.look(computers), self.1.look(computers));
+        one.into_iter().chain(other).min()
     }
 
     fn has_enough(&self) -> bool {

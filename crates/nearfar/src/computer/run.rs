@@ -144,7 +144,8 @@ pub fn run_watched(
         }
         events.happen(&mut computers)?;
         let before = seen;
-        let next = starts.last().map_or(Time::NEVER, |&(at, _)| at);
+        let look = observer.look(&computers).unwrap_or(Time::NEVER);
+        let next = starts.last().map_or(Time::NEVER, |&(at, _)| at).min(look);
         let (mut count, is_awaited) = (0u32, Cell::new(progress.is_awaited()));
         computers.simulation().run_while(|fabric| {
             count += 1;

@@ -110,7 +110,7 @@ impl Resource {
         matches!(self.kind, Kind::Credits | Kind::Buffer | Kind::Tags) && self.share >= SHOWS
     }
 
-    fn words(&self, host: &str) -> String {
+    pub(super) fn words(&self, host: &str) -> String {
         let (device, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
         let way = |up: &str, down: &str| if part == "link-up" { up.to_owned() } else { down.to_owned() };
         match self.kind {

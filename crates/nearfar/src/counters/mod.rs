@@ -20,7 +20,7 @@ use units::{Duration, Time};
 
 pub use binding::{Binding, Kind, Resource};
 pub use read::CountedDevice;
-pub(crate) use read::Reading;
+pub(crate) use read::{Reading, Waited};
 
 /// What a counter counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -33,6 +33,17 @@ pub struct CountedDevice<'a> {
     pub nic: Option<(&'a NicHandle, &'a machine::Nic)>,
 }
 
+/// How long a resource has been waited for so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Waited {
+    /// The resource in words.
+    pub words: String,
+    /// Its kind and place.
+    pub place: String,
+    /// Picoseconds.
+    pub ps: u128,
+}
+
 /// Busy time of a resource so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Used {
@@ -79,6 +90,18 @@ impl Reading {
 
     pub(crate) fn counters(&self) -> &[Counter] {
         &self.counters
+    }
+
+    /// How long credits, tags, buffers and rings have been waited for so far.
+    pub(crate) fn waits(&self, host: &str) -> Vec<Waited> {
+        let is_waited =
+            |used: &&Used| matches!(used.kind, Kind::Credits | Kind::Buffer | Kind::Tags | Kind::Ring);
+        let waited = |used: &Used| {
+            let resource = Resource { kind: used.kind, place: used.place.clone(), of: used.of, share: 0.0 };
+            let (words, place) = (resource.words(host), format!("{}/{}", used.kind.name(), used.place));
+            Waited { words, place, ps: used.busy_ps }
+        };
+        self.resources.iter().filter(is_waited).map(waited).collect()
     }
 
     fn add(&mut self, name: String, unit: Unit, value: u64) {
@@ -354,7 +377,11 @@ impl Reading {
                 0 => place.name.to_owned(),
                 number => format!("{}:{number}", place.name),
             };
+            let link = endpoint.links().nth(port.0.into());
             for (way, sender) in [("up", Side::Downstream), ("down", Side::Upstream)] {
+                let retrains = endpoint.carried(&fabric.wires, port, sender, now).retrains;
+                let each = link.map_or(Duration::ZERO, |link| fabric.wires.link(link).params().retrain_time);
+                self.time(format!("{name}/link-{way}-retraining"), each * retrains);
                 self.direction(&name, way, &endpoint.carried(&fabric.wires, port, sender, now));
             }
             self.requester(&name, endpoint.core.requester(port));
@@ -407,6 +434,8 @@ impl Reading {
         }
         self.add(format!("{device}/link-{way}-bytes/dllp"), Unit::Bytes, counters.dllp_bytes.get());
         self.add(format!("{device}/link-{way}-replays"), Unit::Events, counters.replays);
+        self.add(format!("{device}/link-{way}-rejected"), Unit::Events, counters.rejected);
+        self.add(format!("{device}/link-{way}-retrains"), Unit::Events, counters.retrains);
         self.time(format!("{device}/link-{way}-busy"), counters.busy);
         self.time(format!("{device}/link-{way}-stalled"), counters.stalled);
         let place = format!("{device}/link-{way}");

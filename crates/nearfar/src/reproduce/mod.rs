@@ -8,6 +8,7 @@ mod numa_io;
 mod pcie_bench;
 mod rig;
 mod runs;
+mod selection;
 
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ use crate::progress::Progress;
 
 pub use data::data_folder;
 use data::measured_evidence;
+pub use selection::Asked;
 
 /// Names of the papers.
 pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];
@@ -32,14 +34,16 @@ pub struct Options {
     pub data: PathBuf,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Run only experiments whose names contain this; `None` runs all.
+    /// Only the claims and points of this figure or table: `8`, `fig8`, `table1`.
+    pub figure: Option<String>,
+    /// Only experiments whose names contain this, and claims whose ids do; `None` runs all.
     pub only: Option<String>,
 }
 
 impl Options {
-    /// Whether an experiment is selected.
-    fn wants(&self, name: &str) -> bool {
-        self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
+    /// Whether only a part of the paper is asked for.
+    fn is_part(&self) -> bool {
+        self.figure.is_some() || self.only.is_some()
     }
 }
 
@@ -54,6 +58,8 @@ pub struct Reproduction {
     pub experiments: usize,
     /// Failed simulations and missing data.
     pub notes: Vec<String>,
+    /// All values of selected experiments, as `name = value`.
+    pub values: Vec<String>,
     /// The report's title.
     title: String,
     /// Additional sections of the report.
@@ -85,6 +91,21 @@ pub fn reproduce(
     }
 }
 
+/// The claims and figures of the paper `seed` that are asked for, and the experiments for them. Simulates nothing.
+///
+/// # Panics
+/// If `seed` is none of [`SEEDS`].
+pub fn asked(seed: &str, options: &Options) -> Asked {
+    match seed {
+        "pcie-bench" => pcie_bench::asked(options),
+        "ioctopus" => ioctopus::asked(options),
+        "device-lending" => device_lending::asked(options),
+        "kpio-wc" => kpio_wc::asked(options),
+        "numa-io" => numa_io::asked(options),
+        other => panic!("`{other}` is not among the papers"),
+    }
+}
+
 impl Reproduction {
     fn new(
         title: &str,
@@ -94,7 +115,12 @@ impl Reproduction {
         sections: Vec<Section>,
         notes: Vec<String>,
     ) -> Self {
-        Self { file, evidence, experiments, notes, title: title.to_owned(), sections }
+        Self { file, evidence, experiments, notes, values: Vec::new(), title: title.to_owned(), sections }
+    }
+
+    fn with_values(mut self, values: Vec<String>) -> Self {
+        self.values = values;
+        self
     }
 
     /// The claims, without the figures' points.
@@ -124,6 +150,10 @@ impl Reproduction {
     pub fn report(&self) -> Report {
         let mut report = Report::of_claims(self.title.clone(), &self.file, &self.evidence);
         report.sections.extend(self.sections.iter().cloned());
+        if !self.values.is_empty() {
+            let title = "All values of these experiments".into();
+            report.sections.push(Section { title, prose: self.values.clone(), ..Section::default() });
+        }
         if !self.notes.is_empty() {
             let title = "What was not simulated or not there".into();
             report.sections.push(Section { title, prose: self.notes.clone(), ..Section::default() });

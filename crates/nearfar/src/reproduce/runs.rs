@@ -118,7 +118,7 @@ pub(super) fn make<R: Sync>(
 /// Evidence for the claims; for missing values, the reason.
 pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> Evidence {
     let why = match &options.only {
-        Some(part) => format!("only experiments with `{part}` were to run, or its run failed"),
+        Some(part) => format!("`{part}` selects no experiment that gives it, or its run failed"),
         None => "its run failed".to_owned(),
     };
     let mut evidence = Evidence::default();
@@ -130,11 +130,8 @@ pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> 
     evidence
 }
 
-/// Notes of the report: failed runs and, if only some experiments were run, their values.
-pub(super) fn notes(failed: Vec<String>, values: &Values, options: &Options) -> Vec<String> {
-    let mut notes = failed;
-    if options.only.is_some() {
-        notes.extend(values.iter().map(|(name, value)| format!("{name} = {value:.4}")));
-    }
-    notes
+/// If only some experiments were run, their values.
+pub(super) fn told(values: &Values, options: &Options) -> Vec<String> {
+    let own = values.iter().filter(|(name, _)| options.only.is_some() && !name.ends_with(HALF));
+    own.map(|(name, value)| format!("{name} = {value:.4}")).collect()
 }

@@ -16,6 +16,7 @@ use wire::ethernet::FCS_LEN;
 
 use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
 use super::links::add_links;
+use super::stall::{Stall, StallWatch};
 use super::timeline::{Details, Timeline};
 use super::{Capture, Recorder, Span};
 use crate::computer::{self, ComputerError, Computers, FinishedProgram, Observer};
@@ -60,6 +61,10 @@ pub struct Observed {
     pub capture: Capture,
     /// Negotiated parameters of the links to devices.
     pub links: Vec<LinkState>,
+    /// The wait that ended the recording, if it was to end with one.
+    pub stall: Option<Stall>,
+    /// The longest wait seen while looking for one.
+    pub longest_wait: Option<Stall>,
     watch: Watch,
 }
 
@@ -164,7 +169,7 @@ impl Watch {
             self.tasks.push(names);
         }
         let capture = self.recorder.borrow_mut().capture();
-        Observed { capture, links: Vec::new(), watch: self }
+        Observed { capture, links: Vec::new(), stall: None, longest_wait: None, watch: self }
     }
 }
 
@@ -308,7 +313,7 @@ fn add_lines(
     slices
 }
 
-/// Runs a scenario's programs and records until the span is full or they end.
+/// Runs a scenario's programs and records until the span is full or over, or they end.
 ///
 /// # Errors
 /// As [`computer::run`]; also if a slot does not exist.
@@ -318,7 +323,16 @@ pub fn trace(
     slots: &[String],
     progress: &dyn Progress,
 ) -> Result<(Observed, Vec<FinishedProgram>), TraceError> {
-    let watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
+    let watcher = Watcher {
+        setup,
+        span,
+        slots,
+        watch: None,
+        stalls: None,
+        seen: None,
+        is_over: false,
+        wrong: String::new(),
+    };
     let mut watching = (watcher, Links::new(setup));
     let done = computer::run_watched(setup, progress, &mut watching)?;
     let (watcher, links) = watching;
@@ -333,24 +347,47 @@ struct Watcher<'a> {
     span: Span,
     slots: &'a [String],
     watch: Option<Watch>,
+    stalls: Option<StallWatch>,
     seen: Option<Observed>,
+    /// Whether the recording's end has come.
+    is_over: bool,
     wrong: String,
 }
 
 impl Observer for Watcher<'_> {
     fn booted(&mut self, computers: &Computers) {
         match Watch::new(computers, self.setup, self.span.clone(), self.slots) {
-            Ok(watch) => self.watch = Some(watch),
+            Ok(watch) => {
+                let begins = watch.recorder.borrow().starts();
+                self.stalls =
+                    self.span.stall().zip(begins).map(|(stall, begins)| StallWatch::new(stall, begins));
+                self.watch = Some(watch);
+            }
             Err(wrong) => self.wrong = wrong,
         }
     }
 
+    fn look(&mut self, computers: &Computers) -> Option<Time> {
+        let ends = self.watch.as_ref().and_then(|watch| {
+            watch.recorder.borrow_mut().forget();
+            let ends = watch.recorder.borrow().ends()?;
+            self.is_over |= computers.simulation().now() >= ends;
+            Some(ends)
+        });
+        let look = self.stalls.as_mut().map(|stalls| stalls.look(self.setup, computers));
+        ends.into_iter().chain(look).filter(|&at| at > computers.simulation().now()).min()
+    }
+
     fn has_enough(&self) -> bool {
-        self.watch.as_ref().is_none_or(|watch| watch.recorder.borrow().is_full())
+        let is_full = self.watch.as_ref().is_none_or(|watch| watch.recorder.borrow().is_full());
+        is_full || self.is_over || self.stalls.as_ref().is_some_and(|stalls| stalls.found.is_some())
     }
 
     fn ended(&mut self, computers: &Computers) {
-        self.seen = self.watch.take().map(|watch| watch.finish(computers));
+        let seen = self.watch.take().map(|watch| watch.finish(computers));
+        let stalls = self.stalls.take();
+        let (found, longest) = stalls.map_or((None, None), |stalls| (stalls.found, stalls.longest));
+        self.seen = seen.map(|seen| Observed { stall: found, longest_wait: longest, ..seen });
     }
 }
 

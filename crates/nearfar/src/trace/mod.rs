@@ -27,15 +27,17 @@ pub mod pcapng;
 pub mod perfetto;
 mod recorder;
 mod row;
+mod stall;
 mod summary;
 mod timeline;
 
 pub use filter::{Filter, UnknownType};
 // Taps belong to the hardware and are not part of the public interface.
-pub use capture::{Capture, LinkInfo, Span};
+pub use capture::{Capture, LinkInfo, Span, Until};
 use filter::mnemonic;
 #[doc(hidden)]
 pub use recorder::Recorder;
 pub use row::{Decoded, Row};
+pub use stall::Stall;
 pub use summary::{DirectionSummary, Summary, human};
 pub use timeline::Timeline;

@@ -10,7 +10,7 @@ use hardware::Fabric;
 use hardware::link::{LinkId, Passed};
 use units::Time;
 
-use super::capture::{Capture, LinkInfo, Span};
+use super::capture::{Capture, LinkInfo, Span, Until};
 use super::timeline::Timeline;
 use super::{Row, human, links};
 
@@ -22,6 +22,7 @@ pub struct Recorder {
     /// Start of the observed program; `None` until known.
     begins: Option<Time>,
     starts: Option<Time>,
+    ends: Option<Time>,
     /// Packets between the start of the program and the start of the recording, and when the last of them left.
     early: (usize, Time),
     shown: usize,
@@ -49,16 +50,43 @@ impl Recorder {
     pub fn start(&mut self, begin: Time) {
         self.begins = Some(begin);
         self.starts = Some(begin + self.span.from);
+        self.ends = match self.span.until {
+            Some(Until::Time(time)) => Some(begin + time),
+            Some(Until::Stall(_)) | None => None,
+        };
     }
 
     /// Whether `time` is within the recording.
     pub fn wants(&self, time: Time) -> bool {
-        self.starts.is_some_and(|starts| time >= starts) && self.horizon.is_none_or(|horizon| time <= horizon)
+        self.starts.is_some_and(|starts| time >= starts)
+            && self.horizon.into_iter().chain(self.ends).all(|end| time <= end)
     }
 
     /// Whether it has all packets to show.
     pub fn is_full(&self) -> bool {
         self.horizon.is_some()
+    }
+
+    /// Start of the recording, once known.
+    pub fn starts(&self) -> Option<Time> {
+        self.starts
+    }
+
+    /// End of the recording, if one is set.
+    pub fn ends(&self) -> Option<Time> {
+        self.ends
+    }
+
+    /// Forgets packets that are older than the last ones to show.
+    pub fn forget(&mut self) {
+        let wanted = self.span.packets;
+        if self.span.stall().is_none() || wanted == 0 || self.packets.len() < 4 * wanted {
+            return;
+        }
+        let shown = |(_, passed): &(usize, &Passed)| self.span.filter.shows(passed);
+        if let Some((first, _)) = self.packets.iter().enumerate().rev().filter(shown).nth(wanted) {
+            self.packets.drain(..first);
+        }
     }
 
     /// Returns the recording, in order of time.
@@ -67,6 +95,13 @@ impl Recorder {
         packets.sort_by_key(|passed| (passed.at, passed.link, passed.from));
         if let Some(horizon) = self.horizon {
             packets.retain(|passed| passed.at <= horizon);
+        }
+        if self.span.stall().is_some() && self.span.packets > 0 {
+            let shown = |(_, passed): &(usize, &Passed)| self.span.filter.shows(passed);
+            let first = packets.iter().enumerate().rev().filter(shown).nth(self.span.packets - 1);
+            if let Some((first, _)) = first {
+                packets.drain(..first);
+            }
         }
         let (early, last) = self.early;
         let early = (early > 0).then(|| (early, last.since(self.begins.unwrap_or(last))));
@@ -89,7 +124,7 @@ impl Sink<Passed> for Recorder {
             self.shown += 1;
             self.latest = self.latest.max(passed.at);
         }
-        if self.shown == self.span.packets {
+        if self.shown == self.span.packets && self.span.stall().is_none() {
             self.horizon.get_or_insert(self.latest);
         }
         self.packets.push(passed);

@@ -17,4 +17,4 @@ pub use file::{Assumption, ClaimFile, ClaimFileError, VALUES_HEADER};
 pub use measure::Measure;
 pub use point::{Aggressor, AnalyticPoint, Evidence, Experiment, Outcome, Point, PointSpec, Statistic};
 pub(crate) use table::short;
-pub use table::{claims_table, count_line};
+pub use table::{claim_cells, claims_table, count_line};

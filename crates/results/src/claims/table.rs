@@ -32,6 +32,17 @@ fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
     table.render(width)
 }
 
+/// A claim as it is published: id without the paper's name, value, tolerance, role, and what it is.
+pub fn claim_cells(claim: &ClaimResult) -> Vec<String> {
+    vec![
+        claim.id.split_once('/').map_or(&*claim.id, |(_, rest)| rest).to_owned(),
+        words::value(claim.published, &claim.unit),
+        words::tolerance(claim),
+        claim.role.to_string(),
+        claim.quantity.clone(),
+    ]
+}
+
 /// Numbers within tolerance by category; empty categories are omitted.
 pub fn count_line(results: &[ClaimResult]) -> String {
     let line = |part| {

@@ -241,7 +241,10 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow], least: usize) -> Vec<Chart
             if matches!(along, Along::Window | Along::Transfer) { Scale::Log2 } else { Scale::Linear },
         ),
         names: Vec::new(),
-        y: (y.into(), if log { Scale::Log10 } else { Scale::Linear }),
+        y: (
+            format!("{} ({y})", if y == Quantity::Bandwidth.unit() { "goodput" } else { "latency" }),
+            if log { Scale::Log10 } else { Scale::Linear },
+        ),
         from_zero: y == Quantity::Bandwidth.unit(),
         rings: "measured".into(),
         curves,

@@ -26,7 +26,7 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
     let judged = |cells: [&'static str; 2]| cells.into_iter().filter(move |_| is_judged);
     let header = ["series", "rows", "counted", "median", "90th", "worst", "95 %", "99.9 %"];
     let header = header.into_iter().chain(judged(["allowed", "verdict"]));
-    let mut table = TextTable::new(header, Fit::Blocks(1)).numbers(1..8 + usize::from(is_judged));
+    let mut table = TextTable::new(header, Fit::Fold(1)).numbers(1..8 + usize::from(is_judged));
     for family in &summary.families {
         let line = [
             family.family.clone(),

@@ -1,6 +1,8 @@
 //! Axes: positions and labels of values.
 
 use core::ops::Range;
+
+use crate::table::grouped;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
 /// How values map to positions.
@@ -61,7 +63,8 @@ pub(super) fn range(values: &[f64]) -> Option<(f64, f64)> {
 pub(super) fn ticks(low: f64, high: f64, scale: Scale) -> Vec<f64> {
     match scale {
         Scale::Log2 => {
-            let step = if high - low > 10.0 { 2 } else { 1 };
+            // As many labels as have room.
+            let step = ((high - low) / 7.0).ceil().max(1.0) as usize;
             let first = low.ceil() as i64;
             (first..=high.floor() as i64).step_by(step).map(|v| v as f64).collect()
         }
@@ -112,39 +115,66 @@ pub(super) fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     (low.min(first as f64 * step), high.max(last as f64 * step), ticks)
 }
 
-pub(super) fn tick_label(v: f64, scale: Scale, bytes: bool) -> String {
+/// Whether an axis with this heading is of bytes.
+pub(super) fn is_of_bytes(heading: &str) -> bool {
+    heading.ends_with("(bytes)") || heading.ends_with("(B)")
+}
+
+/// A heading in a unit that keeps the numbers up to `most` short, and the factor between the units.
+pub(super) fn heading(text: &str, most: f64) -> (String, f64) {
+    let (quantity, unit) = match text.rsplit_once(" (") {
+        Some((quantity, unit)) => (Some(quantity), unit.trim_end_matches(')')),
+        None => (None, text),
+    };
+    // 100,000 is read at a glance, ten digits are not.
+    let steps = match most {
+        most if most >= 1e9 => 3,
+        most if most >= 1e6 => 2,
+        _ => return (text.to_owned(), 1.0),
+    };
+    let of = |units: [&'static str; 4]| units[steps];
+    let larger = match unit {
+        "B" | "bytes" => of(["B", "kB", "MB", "GB"]).to_owned(),
+        "B/s" | "bytes/s" => of(["B/s", "kB/s", "MB/s", "GB/s"]).to_owned(),
+        "bit/s" => of(["bit/s", "kbit/s", "Mbit/s", "Gbit/s"]).to_owned(),
+        "kbit/s" => of(["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]).to_owned(),
+        "Mbit/s" => of(["Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s"]).to_owned(),
+        "ns" => of(["ns", "µs", "ms", "s"]).to_owned(),
+        "1/s" => of(["1/s", "thousand/s", "million/s", "billion/s"]).to_owned(),
+        unit => format!("{} {unit}", of(["", "thousand", "million", "billion"])),
+    };
+    let text = quantity.map_or_else(|| larger.clone(), |quantity| format!("{quantity} ({larger})"));
+    (text, 1e3f64.powi(steps as i32))
+}
+
+/// A number of bytes; multiples of 1024 in binary units.
+fn bytes(value: u64) -> String {
+    match value {
+        _ if value >= 1 << 30 && value % (1 << 30) == 0 => format!("{} GiB", value >> 30),
+        _ if value >= 1 << 20 && value % (1 << 20) == 0 => format!("{} MiB", value >> 20),
+        _ if value >= 1 << 10 && value % (1 << 10) == 0 => format!("{} KiB", value >> 10),
+        _ => format!("{} B", grouped(value as f64)),
+    }
+}
+
+/// The label of a position; on a logarithmic axis of bytes with its unit.
+pub(super) fn tick_label(v: f64, scale: Scale, of_bytes: bool) -> String {
     match scale {
+        Scale::Linear if v.abs() >= 1e4 => grouped(v.round()).replace('-', "−"),
         Scale::Linear => {
-            // Seven digits are unreadable and would overlap the axis title.
-            let (v, times) = match v.abs() {
-                size if size >= 1e8 => (v / 1e9, "G"),
-                size if size >= 1e5 => (v / 1e6, "M"),
-                _ => (v, ""),
-            };
             let text = format!("{v:.2}");
             let text = text.trim_end_matches('0').trim_end_matches('.');
-            (if text == "-0" { "0" } else { text }).replace('-', "−") + times
+            (if text == "-0" { "0" } else { text }).replace('-', "−")
         }
         Scale::Log2 => {
-            let value = v.exp2().round() as u64;
-            match value {
-                _ if !bytes => value.to_string(),
-                _ if value >= 1 << 20 => format!("{}M", value >> 20),
-                _ if value >= 1 << 10 => format!("{}K", value >> 10),
-                _ => value.to_string(),
-            }
+            let value = v.exp2().round();
+            if of_bytes { bytes(value as u64) } else { grouped(value) }
         }
-        Scale::Log10 => {
-            let value = 10f64.powf(v).round();
-            match value {
-                _ if value >= 1e6 => format!("{}M", value / 1e6),
-                _ if value >= 1e3 => format!("{}k", value / 1e3),
-                _ => format!("{value}"),
-            }
-        }
+        Scale::Log10 if v < 0.0 => format!("{}", 10f64.powf(v)),
+        Scale::Log10 => grouped(10f64.powf(v).round()),
         Scale::Nines => {
             let percent = 100.0 * (1.0 - 10f64.powf(-v));
-            if percent < 1e-6 { "min".into() } else { format!("{}%", (percent * 10.0).round() / 10.0) }
+            if percent < 1e-6 { "min".into() } else { format!("{} %", (percent * 10.0).round() / 10.0) }
         }
     }
 }
@@ -163,8 +193,18 @@ mod tests {
         assert!(low < high);
         assert_eq!(tick_label(-20.0, Scale::Linear, false), "−20");
         assert_eq!(tick_label(0.5, Scale::Linear, false), "0.5");
-        assert_eq!(tick_label(18_100_000.0, Scale::Linear, false), "18.1M");
+        assert_eq!(tick_label(100_000.0, Scale::Linear, false), "100,000");
         assert_eq!(tick_label(-0.001, Scale::Linear, false), "0");
-        assert_eq!(tick_label(20.0, Scale::Log2, true), "1M");
+        assert_eq!(tick_label(20.0, Scale::Log2, true), "1 MiB");
+        assert_eq!(tick_label(1500f64.log2(), Scale::Log2, true), "1500 B");
+        assert_eq!(tick_label(5.0, Scale::Log10, false), "100,000");
+    }
+
+    #[test]
+    fn large_numbers_have_a_larger_unit() {
+        assert_eq!(heading("rate (packets/s)", 4e5), ("rate (packets/s)".to_owned(), 1.0));
+        assert_eq!(heading("rate (packets/s)", 2e7), ("rate (million packets/s)".to_owned(), 1e6));
+        assert_eq!(heading("latency (ns)", 2e6), ("latency (ms)".to_owned(), 1e6));
+        assert_eq!(heading("requests", 3e9), ("billion requests".to_owned(), 1e9));
     }
 }

@@ -1,7 +1,7 @@
 //! Charts of simulated curves and measured points.
 
 use super::DataTable;
-use super::axis::{Scale, place, tick_label};
+use super::axis::{Scale, is_of_bytes, place, tick_label};
 use super::panel::Panel;
 use super::picture::picture;
 use crate::claims::{Axis, ClaimFile, Evidence, Figure, Sample, short};
@@ -66,10 +66,11 @@ impl Chart {
             Axis::Microseconds => ("time (µs)".into(), Scale::Linear),
         };
         let is_change = figure.line.iter().any(|line| line.relative_to.is_some());
+        // "latency over transfer size": the other axis says over what.
+        let quantity = figure.quantity.split(" over ").next().unwrap_or(&figure.quantity);
         let unit = match &*figure.unit {
             "%" if is_change => "change (%)".into(),
-            "%" => format!("{} (%)", figure.quantity),
-            unit => unit.to_owned(),
+            unit => format!("{quantity} ({unit})"),
         };
         let is_log = figure.log || figure.axis == Axis::Percentile;
         let y_scale = if is_log { Scale::Log10 } else { Scale::Linear };
@@ -133,10 +134,18 @@ impl Chart {
         picture(std::slice::from_ref(self))
     }
 
+    /// Heading of the horizontal axis; labels of bytes have their own unit.
+    pub(super) fn x_heading(&self) -> &str {
+        match self.x.1 == Scale::Log2 && is_of_bytes(&self.x.0) {
+            true => self.x.0.rsplit_once(" (").map_or(&*self.x.0, |(quantity, _)| quantity),
+            false => &self.x.0,
+        }
+    }
+
     /// Label at a position of the horizontal axis.
     pub(super) fn x_label(&self, at: f64) -> String {
         let name = self.names.get(at.round() as usize);
-        name.cloned().unwrap_or_else(|| tick_label(at, self.x.1, true))
+        name.cloned().unwrap_or_else(|| tick_label(at, self.x.1, is_of_bytes(&self.x.0)))
     }
 
     pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
@@ -209,7 +218,7 @@ mod tests {
             id: "c".into(),
             title: "A < B".into(),
             text: String::new(),
-            x: ("window".into(), Scale::Log2),
+            x: ("window (bytes)".into(), Scale::Log2),
             names: Vec::new(),
             y: ("ns".into(), Scale::Linear),
             from_zero: false,
@@ -224,7 +233,7 @@ mod tests {
         let svg = chart.panels()[0].to_svg(true).unwrap();
         assert!(!svg.contains("\"#"), "{svg}");
         assert!(svg.contains("var(--curve-0)") && svg.contains("aria-label=\"A &lt; B\""));
-        assert!(svg.contains("64K"));
+        assert!(svg.contains("64 KiB"));
     }
 
     #[test]
@@ -252,8 +261,8 @@ mod tests {
     #[test]
     fn values_stand_in_a_table() {
         let table = chart().values();
-        assert_eq!(table.header, ["window", "read \"cold\", simulated", "read \"cold\", measured"]);
-        assert_eq!(table.rows, [["4K", "480", "480"], ["64K", "482", "–"]]);
+        assert_eq!(table.header, ["window (bytes)", "read \"cold\", simulated", "read \"cold\", measured"]);
+        assert_eq!(table.rows, [["4 KiB", "480", "480"], ["64 KiB", "482", "–"]]);
     }
 
     #[test]

@@ -5,10 +5,12 @@ mod chart;
 mod html;
 mod overlap;
 mod panel;
+mod pdf;
 mod picture;
 
 pub use axis::Scale;
 pub use chart::{Chart, Curve};
+pub use pdf::pdf;
 pub use picture::picture;
 
 use crate::Provenance;

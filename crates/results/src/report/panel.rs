@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 
 use plotters::prelude::*;
 
-use super::axis::{Scale, Ticked, even_ticks, place, range, tick_label, ticks};
+use super::axis::{Scale, Ticked, even_ticks, heading, place, range, tick_label, ticks};
 use super::chart::{Chart, Curve};
 use super::overlap::{breaks, coinciding};
 use crate::claims::{Sample, short};
 
 /// Width of a drawing; its text is readable on a phone.
 pub(super) const WIDTH: u32 = 560;
+/// Width of a letter of the axes' text, in pixels.
+const LETTER: u32 = 9;
 /// Height of a single panel, and of one of several.
 const HEIGHT: (u32, u32) = (360, 270);
 /// Space for the vertical axis and its labels.
@@ -178,6 +180,18 @@ impl<'a> Panel<'a> {
     ) -> Result<(), Box<dyn std::error::Error>> {
         let of = self.chart;
         let root = SVGBackend::with_string(svg, (WIDTH, self.height)).into_drawing_area();
+        // Numbers of a linear axis stay short; in a small panel, a long heading is its unit alone.
+        let most = y.range.start.abs().max(y.range.end.abs());
+        let (name, factor) = match of.y.1 {
+            Scale::Linear => heading(&of.y.0, most),
+            _ => (of.y.0.clone(), 1.0),
+        };
+        let name = match name.rsplit_once(" (") {
+            Some((_, unit)) if name.chars().count() as u32 * LETTER > self.height => {
+                unit.trim_end_matches(')')
+            }
+            _ => &name,
+        };
         let bar_shift = (x.range.end - x.range.start) * 0.006;
         let mut chart = ChartBuilder::on(&root)
             .margin_top(10)
@@ -193,10 +207,10 @@ impl<'a> Panel<'a> {
             .light_line_style(TRANSPARENT)
             .label_style(font.clone())
             .axis_desc_style(font)
-            .x_desc(of.x.0.as_str())
-            .y_desc(of.y.0.as_str())
+            .x_desc(of.x_heading())
+            .y_desc(name)
             .x_label_formatter(&|v| shortened(&of.x_label(*v)))
-            .y_label_formatter(&|v| tick_label(*v, of.y.1, false))
+            .y_label_formatter(&|v| tick_label(*v / factor, of.y.1, false))
             .draw()?;
         let at = |s: &Sample| (place(s.x, of.x.1), place(s.y, of.y.1));
         for (n, line) in self.lines.iter().enumerate() {
@@ -334,15 +348,14 @@ fn broken<'a>(chart: &Chart, lines: Vec<Vec<&'a Curve>>) -> Vec<Line<'a>> {
 
 /// Splits the horizontal axis into sections: one for a numeric axis, as many as needed for the labels of categories.
 fn pieces(chart: &Chart, (low, high): (f64, f64)) -> Vec<Range<f64>> {
-    /// Width of a letter, and gap between labels, in pixels.
-    const LETTER: usize = 9;
+    /// Gap between labels, in pixels.
     const GAP: usize = 14;
     if chart.names.is_empty() {
         let margin = (high - low).max(1e-9) * 0.03;
         return vec![low - margin..high + margin];
     }
     let longest = chart.names.iter().map(|name| shortened(name).chars().count()).max().unwrap_or(1);
-    let room = (WIDTH - AXIS - RIGHT) as usize / (longest * LETTER + GAP);
+    let room = (WIDTH - AXIS - RIGHT) as usize / (longest * LETTER as usize + GAP);
     let (names, count) = (chart.names.len(), chart.names.len().div_ceil(room.max(1)));
     // Equal sections, except for the last.
     let each = names.div_ceil(count);

@@ -12,6 +12,8 @@ const LINE: u32 = 20;
 const LETTERS: usize = 62;
 /// Space above a title and left of text, in pixels.
 const MARGIN: u32 = 14;
+/// The light theme's ground of a picture, `--card`.
+const GROUND: &str = "#ffffff";
 
 /// Charts from top to bottom, each with title and legend; `None` if there is nothing to draw.
 pub fn picture(charts: &[Chart]) -> Option<String> {
@@ -24,7 +26,10 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
         y += MARGIN;
         for line in wrapped(&chart.title, 0, LETTERS) {
             y += LINE;
-            parts += &format!("<text x=\"{MARGIN}\" y=\"{y}\" class=\"title\">{}</text>\n", escaped(&line));
+            parts += &format!(
+                "<text x=\"{MARGIN}\" y=\"{y}\" font-size=\"17\" font-weight=\"600\" fill=\"var(--text)\">{}</text>\n",
+                escaped(&line)
+            );
         }
         for (svg, panel) in panels {
             for entry in panel.legend().iter().filter(|_| !chart.needs_no_legend()) {
@@ -40,14 +45,41 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
     if parts.is_empty() {
         return None;
     }
-    let theme = &STYLE[..STYLE.find("* {").unwrap_or(0)];
     let titles: Vec<&str> = charts.iter().map(|chart| &*chart.title).collect();
+    let (parts, dark) = coloured(&parts);
     Some(format!(
         "<svg width=\"{WIDTH}\" height=\"{y}\" viewBox=\"0 0 {WIDTH} {y}\" xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" \
-         aria-label=\"{}\">\n<style>{theme}svg {{ background: var(--card) }} text {{ font-family: sans-serif }} \
-         .told {{ fill: var(--text); font-size: 15px }} .title {{ fill: var(--text); font-size: 17px; font-weight: 600 }}</style>\n{parts}</svg>\n",
+         font-family=\"Helvetica, Arial, sans-serif\" aria-label=\"{}\">\n<style>@media (prefers-color-scheme: dark) {{ {dark}}}</style>\n\
+         <rect width=\"{WIDTH}\" height=\"{y}\" fill=\"{GROUND}\"/>\n{parts}</svg>\n",
         escaped(&titles.join("; "))
     ))
+}
+
+/// Replaces the theme's variables by its light colours, which every program reads, and returns the rules that replace
+/// these in a dark theme.
+fn coloured(parts: &str) -> (String, String) {
+    let theme = |text: &str| -> Vec<(String, String)> {
+        let pairs = text.split([';', '{', '}']).filter_map(|rule| rule.trim().split_once(": "));
+        let variables = pairs.filter(|(name, _)| name.starts_with("--"));
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let all = &STYLE[..STYLE.find("* {").unwrap_or(0)];
+    let (light, dark) = all.split_once("@media").unwrap_or((all, ""));
+    let (light, dark) = (theme(light), theme(dark));
+    let (mut parts, mut rules) = (parts.to_owned(), String::new());
+    for (name, colour) in &light {
+        let variable = format!("var({name})");
+        if !parts.contains(&variable) && name != "--card" {
+            continue;
+        }
+        parts = parts.replace(&variable, colour);
+        if let Some((_, other)) = dark.iter().find(|(dark, _)| dark == name) {
+            for key in ["fill", "stroke"] {
+                rules += &format!("[{key}=\"{colour}\"] {{ {key}: {other} }} ");
+            }
+        }
+    }
+    (parts, rules)
 }
 
 /// A line of the legend.
@@ -55,13 +87,16 @@ fn told(entry: &LegendEntry, y: &mut u32) -> String {
     let dashes = ["", "stroke-dasharray=\"8 5\"", "stroke-dasharray=\"3 4\""][entry.breaks.min(2)];
     let (left, end, text) = (MARGIN, MARGIN + 22, MARGIN + 30);
     let mut parts = format!(
-        "<path d=\"M{left} {}H{end}\" stroke=\"var(--curve-{})\" stroke-width=\"3\" {dashes}/>\n",
+        "<path fill=\"none\" d=\"M{left} {}H{end}\" stroke=\"var(--curve-{})\" stroke-width=\"3\" {dashes}/>\n",
         *y + LINE - 5,
         entry.colour
     );
     for line in wrapped(&entry.label, 0, LETTERS) {
         *y += LINE;
-        parts += &format!("<text x=\"{text}\" y=\"{y}\" class=\"told\">{}</text>\n", escaped(&line));
+        parts += &format!(
+            "<text x=\"{text}\" y=\"{y}\" font-size=\"15\" fill=\"var(--text)\">{}</text>\n",
+            escaped(&line)
+        );
     }
     parts
 }

@@ -23,7 +23,7 @@ use machine::Diagnostics;
 use results::claims::ClaimFile;
 
 use super::runs::{self as all, NamedRun, Values};
-use super::{Options, Reproduction};
+use super::{Asked, Options, Reproduction, selection};
 use crate::progress::Progress;
 use topology::{CHASSIS, IN_GUESTS, ONE_GPU, TWO_GPUS};
 use training::Training;
@@ -64,24 +64,52 @@ fn runs(file: &ClaimFile) -> Vec<NamedRun<Options>> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::of("device-lending");
-    let mut runs = runs(&file);
-    runs.retain(|run| options.wants(&run.name));
+    let all = ClaimFile::of("device-lending");
+    let asked = asked(options);
+    let mut runs = runs(&all);
+    runs.retain(|run| asked.wants(&run.name));
+    let mut file = asked.file;
+    let copies = runs.iter().any(|run| run.name.starts_with("copies"));
     let made = all::make("device-lending", &runs, progress, |run| &run.name, |run| (run.run)(options));
+    selection::keep_known(&mut file, &made.values, &made.failed, options);
     let evidence = all::evidence(&file, &made.values, options);
-    let mut notes = all::notes(made.failed, &made.values, options);
-    notes.push(format!(
-        "Copies of more than {} MiB are composed: each further byte takes as long as those between the two largest sizes \
-         that were simulated.",
-        gpus::SIMULATED >> 20
-    ));
+    let values = all::told(&made.values, options);
+    let mut notes = made.failed;
+    if copies {
+        notes.push(format!(
+            "Copies of more than {} MiB are composed: each further byte takes as long as those between the two largest \
+             sizes that were simulated.",
+            gpus::SIMULATED >> 20
+        ));
+    }
     if let Some(scale) = made.values.get("training/scale") {
         notes.push(format!(
             "The epoch of training is composed from one step of each of its two passes, times {scale:.0}; what else is assumed \
              stands in published/device-lending.toml."
         ));
     }
-    Ok(Reproduction::new("Device Lending, simulated", file, evidence, made.count, Vec::new(), notes))
+    let of = Reproduction::new("Device Lending, simulated", file, evidence, made.count, Vec::new(), notes);
+    Ok(of.with_values(values))
+}
+
+/// What of the paper is asked for.
+pub(super) fn asked(options: &Options) -> Asked {
+    let file = ClaimFile::of("device-lending");
+    let names = runs(&file).into_iter().map(|run| run.name).collect();
+    Asked::new(file, names, gives, options)
+}
+
+/// Whether a run gives a value: the first part of the value's name and the paper's scenario are those of the run.
+fn gives(run: &str, key: &str) -> bool {
+    let (mut words, mut parts) = (run.split(' '), key.split('/'));
+    let (kind, part) = (words.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    match part {
+        "copy" => kind == "copies" && words.next() == parts.next(),
+        "bandwidth" => kind == "bandwidthTest" && words.next() == parts.next(),
+        "reads" => run == "peer reads",
+        "one-way" => run == "one way",
+        _ => kind == part && words.next() == parts.next(),
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +118,7 @@ mod tests {
     use crate::reproduce::rig::{Rig, of};
 
     pub(super) fn options() -> Options {
-        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
+        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, figure: None, only: None }
     }
 
     /// Every value used by a claim is produced by a run.
@@ -99,9 +127,8 @@ mod tests {
         let file = ClaimFile::of("device-lending");
         let names: Vec<String> = runs(&file).into_iter().map(|run| run.name).collect();
         assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
-        let starts = ["copy/", "bandwidth/", "ping-pong/", "reads/", "one-way/", "drive/", "training/"];
         for key in file.observed() {
-            assert!(starts.iter().any(|start| key.starts_with(start)), "{key}");
+            assert!(names.iter().any(|run| gives(run, &key)), "{key}");
         }
     }
 

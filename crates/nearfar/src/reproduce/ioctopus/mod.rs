@@ -21,7 +21,7 @@ use results::claims::ClaimFile;
 use results::claims::Verdict;
 
 use super::runs::{self as all, NamedRun, Values};
-use super::{Options, Reproduction};
+use super::{Asked, Options, Reproduction, selection};
 use crate::progress::Progress;
 use server::{Organisation, ServerBench};
 use storage::Drives;
@@ -150,16 +150,56 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    made_of(options, |name| options.wants(name), progress)
+    let Asked { file, experiments } = asked(options);
+    made_of(options, file, |name| experiments.iter().any(|wanted| wanted == name), progress)
+}
+
+/// What of the paper is asked for.
+pub(super) fn asked(options: &Options) -> Asked {
+    let names = runs().into_iter().map(|run| run.name).collect();
+    Asked::new(ClaimFile::of("ioctopus"), names, gives, options)
+}
+
+/// Beginnings of values' names, and of the names of the runs that give them; the first that fits counts.
+const GIVEN_BY: [(&str, &[&str]); 18] = [
+    ("qpi-udp", &["UDP beside"]),
+    ("qpi-latency", &["UDP beside"]),
+    ("qpi-", &["RX beside"]),
+    ("rx-", &["RX "]),
+    ("tx-", &["TX "]),
+    ("pktgen-over-tx", &["pktgen", "TX local"]),
+    ("pktgen-", &["pktgen"]),
+    ("rr-", &["RR "]),
+    (
+        "run-",
+        &["all cores", "one socket", "sendfile", "TX local without", "TX remote without", "TX octo without"],
+    ),
+    ("multicore-", &["all cores"]),
+    ("octo-2x", &["one socket"]),
+    ("memcached-", &["memcached"]),
+    ("pagerank-", &["PageRank"]),
+    ("migration/", &["migration"]),
+    ("trend", &["trend"]),
+    ("fio-stream", &["fio", "STREAM without fio"]),
+    ("fio-", &["fio"]),
+    ("sendfile-", &["sendfile"]),
+];
+
+/// Whether a run gives a value, or one that it is derived from.
+fn gives(run: &str, key: &str) -> bool {
+    let found = GIVEN_BY.iter().find(|(start, _)| key.starts_with(start));
+    let gives = |starts: &[&str]| starts.iter().any(|start| run.starts_with(start));
+    // Streams beside others have values of their own.
+    found.is_some_and(|(start, runs)| gives(runs) && (*start != "rx-" || !run.starts_with("RX beside")))
 }
 
 /// Makes the runs whose names are wanted.
 fn made_of(
     options: &Options,
+    mut file: ClaimFile,
     wants: impl Fn(&str) -> bool,
     progress: &dyn Progress,
 ) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::of("ioctopus");
     let mut runs = runs();
     runs.retain(|run| wants(&run.name));
     let bench = ServerBench::new(options);
@@ -168,9 +208,11 @@ fn made_of(
     let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
     let mut observed = made.values;
     observed.extend(derived::derived(&observed));
+    selection::keep_known(&mut file, &observed, &made.failed, options);
     let evidence = all::evidence(&file, &observed, options);
-    let notes = all::notes(made.failed, &observed, options);
-    Ok(Reproduction::new("IOctopus, simulated", file, evidence, made.count, Vec::new(), notes))
+    let values = all::told(&observed, options);
+    let of = Reproduction::new("IOctopus, simulated", file, evidence, made.count, Vec::new(), made.failed);
+    Ok(of.with_values(values))
 }
 
 #[cfg(test)]
@@ -179,7 +221,7 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
-        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
+        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, figure: None, only: None }
     }
 
     /// Every value used by a claim is produced by a run.
@@ -187,25 +229,9 @@ mod tests {
     fn claims_name_what_runs_give() {
         let file = ClaimFile::of("ioctopus");
         let names: Vec<String> = runs().into_iter().map(|run| run.name).collect();
-        let starts = [
-            "rx-",
-            "tx-",
-            "pktgen-",
-            "rr-",
-            "multicore-",
-            "octo-2x",
-            "run-",
-            "memcached-",
-            "qpi-",
-            "pagerank-",
-            "migration/",
-            "trend",
-            "fio-",
-            "sendfile-",
-        ];
         assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
         for key in file.observed() {
-            assert!(starts.iter().any(|start| key.starts_with(start)), "{key}");
+            assert!(names.iter().any(|run| gives(run, &key)), "{key}");
         }
     }
 
@@ -241,7 +267,13 @@ mod tests {
             "sendfile octo",
             "sendfile two-netdevs",
         ];
-        let made = made_of(&options(), |name| runs.contains(&name), &crate::progress::Silent).unwrap();
+        let made = made_of(
+            &options(),
+            ClaimFile::of("ioctopus"),
+            |name| runs.contains(&name),
+            &crate::progress::Silent,
+        )
+        .unwrap();
         assert_eq!((made.experiments, &made.notes[..]), (runs.len(), &[][..]));
         let claims = made.claims();
         let judged: Vec<_> = claims.iter().filter(|claim| claim.simulated.is_some()).collect();

@@ -382,8 +382,13 @@ mod tests {
     fn the_second_format_sends_nothing_that_was_not_meant_and_counts_the_rest() {
         // The card as it ships, the report's runs, several seeds.
         for seed in 1..=3 {
-            let options =
-                Options { library: machine::Library::built_in(), data: ".".into(), seed, only: None };
+            let options = Options {
+                library: machine::Library::built_in(),
+                data: ".".into(),
+                seed,
+                figure: None,
+                only: None,
+            };
             for (fault, _) in FAULTS {
                 let t = tally(&options, fault, Format::Framed, None, RUNS).unwrap();
                 assert_eq!((t.spoilt, t.wrong, t.lasting), (0, 0, 0), "{fault:?}, seed {seed}");

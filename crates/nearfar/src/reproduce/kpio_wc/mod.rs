@@ -23,7 +23,7 @@ use machine::Diagnostics;
 use results::claims::{ClaimFile, Evidence};
 
 use super::runs::{self as all, Values};
-use super::{Options, Reproduction};
+use super::{Asked, Options, Reproduction, selection};
 use crate::progress::Progress;
 
 /// An experiment: one or several simulations, and the values they produce.
@@ -66,12 +66,14 @@ const MEASUREMENTS: [Measurement; 15] = [
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::of("kpio-wc");
-    let made = all::make("kpio-wc", &MEASUREMENTS, progress, |run| run.name, |run| (run.run)(options));
+    let asked = asked(options);
+    let wanted: Vec<&Measurement> = MEASUREMENTS.iter().filter(|run| asked.wants(run.name)).collect();
+    let mut file = asked.file;
+    let made = all::make("kpio-wc", &wanted, progress, |run| run.name, |run| (run.run)(options));
+    selection::keep_known(&mut file, &made.values, &made.failed, options);
     let mut evidence = Evidence::default();
     for key in file.observed() {
-        let of = |experiment: &&Measurement| experiment.keys.iter().any(|start| key.starts_with(start));
-        let place = MEASUREMENTS.iter().position(|experiment| of(&experiment));
+        let place = wanted.iter().position(|experiment| gives(experiment.name, &key));
         let value = match place.map(|place| &made.outcomes[place]) {
             Some(Ok(values)) => {
                 values.get(&key).copied().ok_or_else(|| "the experiment does not give it".to_owned())
@@ -82,7 +84,12 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         evidence.observed.insert(key, value);
     }
     let (observed, mut notes) = (made.values, made.failed);
+    let values = all::told(&observed, options);
     let mut sections = Vec::new();
+    if options.is_part() {
+        let of = Reproduction::new("kPIO+WC, simulated", file, evidence, made.count, sections, notes);
+        return Ok(of.with_values(values));
+    }
     for (name, section) in [
         ("readings", readings::section(options, &observed)),
         ("assumed figures", assumed::section(options, &observed)),
@@ -96,4 +103,16 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         }
     }
     Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, made.count, sections, notes))
+}
+
+/// What of the paper is asked for.
+pub(super) fn asked(options: &Options) -> Asked {
+    let names = MEASUREMENTS.iter().map(|run| run.name.to_owned()).collect();
+    Asked::new(ClaimFile::of("kpio-wc"), names, gives, options)
+}
+
+/// Whether an experiment gives a value.
+fn gives(name: &str, key: &str) -> bool {
+    let is_own = |run: &&Measurement| run.keys.iter().any(|start| key.starts_with(start));
+    MEASUREMENTS.iter().find(is_own).is_some_and(|run| run.name == name)
 }

@@ -297,6 +297,7 @@ mod tests {
             library: machine::Library::built_in(),
             data: std::path::PathBuf::new(),
             seed: 1,
+            figure: None,
             only: None,
         };
         let values = descriptors(&options).unwrap();

@@ -20,7 +20,7 @@ use results::report::{Chart, Curve, DataTable, Scale, Section};
 use virt::placement::Thresholds;
 
 use super::runs::{self as all, Mean, Values};
-use super::{Options, Reproduction};
+use super::{Asked, Options, Reproduction, selection};
 use crate::progress::Progress;
 use guests::{Guest, GuestRates, Pair, Point};
 use layout::Layout;
@@ -656,20 +656,23 @@ fn charts(phases: &[Phase]) -> Vec<Chart> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::of("numa-io");
+    let mut file = ClaimFile::of("numa-io");
+    selection::keep_figure(&mut file, options);
+    // Its claims are about the whole grid.
+    let wants = |name: &str| options.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
     let run = |run: &PointRun| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
     let make = |mut runs: Vec<PointRun>| {
-        runs.retain(|run| options.wants(&run.name));
+        runs.retain(|run| wants(&run.name));
         all::make("numa-io", &runs, progress, |run| &run.name, run)
     };
     let first = make(runs());
     let later = make(further(&Table(&first.values)));
     let mut made = first.and(later);
-    let live = options.wants("live").then(|| ("live", live(options)));
-    let crowds = CROWDS.iter().filter(|crowd| options.wants(crowd.name));
+    let live = wants("live").then(|| ("live", live(options)));
+    let crowds = CROWDS.iter().filter(|crowd| wants(crowd.name));
     for (name, values) in live.into_iter().chain(crowds.map(|crowd| (crowd.name, crowd.admitted(options)))) {
         match values {
             Ok(values) => made.values.extend(values),
@@ -683,8 +686,21 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     };
     let mut observed = made.values;
     observed.extend(derived(&observed, &compared, &phases));
+    selection::keep_known(&mut file, &observed, &made.failed, options);
     let evidence = all::evidence(&file, &observed, options);
-    let notes = all::notes(made.failed, &observed, options);
+    let values = all::told(&observed, options);
     let sections = sections(&compared, &phases);
-    Ok(Reproduction::new("NUMA I/O, simulated", file, evidence, made.count, sections, notes))
+    let of = Reproduction::new("NUMA I/O, simulated", file, evidence, made.count, sections, made.failed);
+    Ok(of.with_values(values))
+}
+
+/// What of the paper is asked for. Its claims are about the whole grid, whose further points the first ones decide.
+pub(super) fn asked(options: &Options) -> Asked {
+    let names = runs().into_iter().map(|run| run.name);
+    let own = CROWDS.iter().map(|crowd| crowd.name).chain(["live"]).map(str::to_owned);
+    let gives = |run: &str, key: &str| match key.split_once('/') {
+        Some((of @ ("live" | "admitted" | "consolidated"), _)) => run == of,
+        _ => true,
+    };
+    Asked::new(ClaimFile::of("numa-io"), names.chain(own).collect(), gives, options)
 }

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use results::claims::{AnalyticPoint, Axis, ClaimFile, Evidence, Experiment, Outcome, Statistic};
 use units::{BitRate, Bytes};
 
-use super::{Options, Reproduction, measured_evidence};
+use super::{Asked, Options, Reproduction, measured_evidence, selection};
 use crate::batch::{self, Job, Length};
 use crate::bench::{Bench, BenchError, Effort, run_beside};
 use crate::progress::Progress;
@@ -29,7 +29,7 @@ const SAMPLES_OF_A_TAIL: u64 = 20_000;
 /// # Errors
 /// If a machine or part file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::of("pcie-bench");
+    let file = asked(options).file;
     let card = Doc::<Part>::load(&options.library, CARD)?.read()?;
     let machines = machines_by_cpu(&options.library)?;
     let mut read = BTreeMap::new();
@@ -67,6 +67,17 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     for point in file.analytic() {
         evidence.analytic.insert(point, closed_form(point));
     }
+    if options.is_part() {
+        let experiments = evidence.outcomes.len();
+        return Ok(Reproduction::new(
+            "pcie-bench, simulated",
+            file,
+            evidence,
+            experiments,
+            Vec::new(),
+            notes,
+        ));
+    }
     let closed_form = against_the_closed_form(&options.library, options.seed, progress)?;
     let measured = match measured_evidence(&options.data) {
         Ok(measured) => Some(measured),
@@ -78,6 +89,27 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let sections = report::sections(&file, &evidence, measured.as_ref(), &closed_form, &machines)?;
     let experiments = evidence.outcomes.len();
     Ok(Reproduction::new("pcie-bench, simulated", file, evidence, experiments, sections, notes))
+}
+
+/// What of the paper is asked for.
+pub(super) fn asked(options: &Options) -> Asked {
+    let mut file = ClaimFile::of("pcie-bench");
+    selection::keep_figure(&mut file, options);
+    let name = |experiment: &Experiment| format!("{} {}", experiment.cpu, experiment.run);
+    if let Some(only) = &options.only {
+        file.claims.retain(|claim| {
+            let points = claim.point.values().flat_map(results::claims::PointSpec::points);
+            claim.id.contains(only)
+                || points.map(|point| name(&point.experiment)).any(|name| name.contains(only))
+        });
+        file.figures.retain(|figure| {
+            let points = || figure.line.iter().flat_map(|line| line.points(figure.axis));
+            format!("pcie-bench/{}/", figure.id).contains(only)
+                || points().any(|(_, point, _)| name(&point.experiment).contains(only))
+        });
+    }
+    let experiments = file.experiments().iter().map(name).collect();
+    Asked { file, experiments }
 }
 
 /// Machine files, by the CPU name used in results.

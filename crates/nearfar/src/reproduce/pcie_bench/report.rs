@@ -104,7 +104,7 @@ fn closed_form_section(closed_form: &[ModelPoint]) -> Section {
                simulated Haswell machine (lines)."
             .into(),
         x: ("transfer size (bytes)".into(), Scale::Log2),
-        y: ("Gbit/s".into(), Scale::Linear),
+        y: ("goodput (Gbit/s)".into(), Scale::Linear),
         from_zero: true,
         rings: "closed form".into(),
         curves: curves.into_values().collect(),

@@ -1,0 +1,176 @@
+//! A command's answer in one sentence: how its programs or rows differ, and what binds.
+
+use machine::ComputerSetup;
+use nearfar::computer::FinishedProgram;
+use nearfar::scenario::FinishedRun;
+use results::answer::{ComparedValue, is_time, sentence};
+use results::pciebench::Row;
+use workloads::Reading;
+
+use super::prose;
+
+/// The reading that says best how fast a program was: its first rate, or else its mean latency.
+pub fn headline(readings: &[Reading]) -> Option<&Reading> {
+    let own = || readings.iter().filter(|reading| reading.way.is_none() && reading.value > 0.0);
+    let time = |word: &'static str| {
+        own().find(move |reading| is_time(reading.unit) && reading.quantity.contains(word))
+    };
+    let any = || own().find(|reading| is_time(reading.unit) && reading.quantity != "time");
+    own()
+        .find(|reading| reading.unit.ends_with("/s"))
+        .or_else(|| ["mean", "avg", "p50", "50 %", "median"].into_iter().find_map(time))
+        .or_else(any)
+}
+
+/// The first resource that binds, from a sentence about all.
+pub fn what_binds(sentence: &str) -> Option<&str> {
+    let rest = sentence.strip_prefix("what binds: ")?;
+    Some(rest.split_once("; ").map_or(rest, |(first, _)| first))
+}
+
+/// The answer of a scenario's programs, as a line.
+pub fn of_programs(setup: &ComputerSetup, done: &[FinishedProgram]) -> Option<String> {
+    let told: Vec<(&FinishedProgram, &Reading, String)> = done
+        .iter()
+        .filter_map(|program| {
+            let (_, Ok(report)) = (program.number()?, &program.outcome) else { return None };
+            let binds = report.notes.iter().find_map(|note| what_binds(note)).unwrap_or_default();
+            Some((program, headline(&report.readings)?, binds.to_owned()))
+        })
+        .collect();
+    let tool =
+        |program: &FinishedProgram| program.run.split_whitespace().next().unwrap_or_default().to_owned();
+    let is_alike = |a: &(&FinishedProgram, &Reading, String), b: &(&FinishedProgram, &Reading, String)| {
+        (tool(a.0), &a.1.quantity, a.1.unit) == (tool(b.0), &b.1.quantity, b.1.unit)
+    };
+    let values: Vec<ComparedValue> = told
+        .iter()
+        .map(|one| {
+            let (program, reading, binds) = one;
+            let group: Vec<&FinishedProgram> =
+                told.iter().filter(|other| is_alike(one, other)).map(|other| other.0).collect();
+            ComparedValue {
+                group: if group.len() == 1 { tool(program) } else { String::new() },
+                label: label(setup, program, &group),
+                quantity: reading.quantity.clone(),
+                unit: reading.unit.to_owned(),
+                value: reading.value,
+                binds: binds.clone(),
+            }
+        })
+        .collect();
+    line(&values)
+}
+
+/// What tells a program from the others of its group: its name, its host, or the words of its command line.
+fn label(setup: &ComputerSetup, program: &FinishedProgram, group: &[&FinishedProgram]) -> String {
+    let name = |program: &FinishedProgram| -> Option<String> {
+        let own = || setup.programs.get(program.number()?)?.name.clone();
+        let fio = |word: &str| word.strip_prefix("--name=").map(str::to_owned);
+        own().or_else(|| program.run.split_whitespace().find_map(fio))
+    };
+    let host = |program: &FinishedProgram| Some(program.host.clone());
+    for of in [&name as &dyn Fn(&FinishedProgram) -> Option<String>, &host] {
+        let labels: Vec<Option<String>> = group.iter().map(|program| of(program)).collect();
+        let is_unique =
+            |(n, label): (usize, &Option<String>)| label.is_some() && !labels[..n].contains(label);
+        if labels.iter().enumerate().all(is_unique) {
+            return of(program).unwrap_or_default();
+        }
+    }
+    let words = |program: &FinishedProgram| -> Vec<String> {
+        let is_common =
+            |word: &&str| group.iter().all(|other| other.run.split_whitespace().any(|w| w == *word));
+        let own = program.run.split_whitespace().filter(|word| !is_common(word));
+        own.map(|word| word.split_once('=').map_or(word, |(_, value)| value).to_owned()).collect()
+    };
+    let (own, all) = (words(program).join(" "), group.iter().map(|other| words(other).join(" ")));
+    let is_only = all.filter(|other| *other == own).count() == 1;
+    match own.is_empty() || !is_only {
+        false => own,
+        true => match is_only || group.iter().filter(|other| other.run == program.run).count() == 1 {
+            true => format!("`{}`", program.run),
+            false => format!("{} from core {}", program.host, cores(setup, program)),
+        },
+    }
+}
+
+/// The first core of a program, which distinguishes equal command lines of a host.
+fn cores(setup: &ComputerSetup, program: &FinishedProgram) -> String {
+    let entry = program.number().and_then(|number| setup.programs.get(number));
+    entry.and_then(|entry| entry.cpus.first()).map_or_else(|| "any".to_owned(), ToString::to_string)
+}
+
+/// The answer of pcie-bench's runs, as a line.
+pub fn of_runs(done: &[FinishedRun]) -> Option<String> {
+    let values: Vec<ComparedValue> = done
+        .iter()
+        .map(|one| {
+            let run = &one.run;
+            let parts: [fn(&results::pciebench::Run) -> String; 6] = [
+                |run| run.pattern.to_string(),
+                |run| run.cache.to_string(),
+                |run| format!("window {}", run.window),
+                |run| run.transfer.to_string(),
+                |run| format!("host offset {}", run.host_offset),
+                |run| format!("device offset {}", run.device_offset),
+            ];
+            let is_told = |of: &&fn(&results::pciebench::Run) -> String| {
+                done.iter().any(|other| other.run.test == run.test && of(&other.run) != of(run))
+            };
+            let label = parts.iter().filter(is_told).map(|of| of(run)).collect::<Vec<_>>().join(" ");
+            let (quantity, unit, value) = match &one.outcome.row {
+                Row::Latency(row) => ("median latency", "ns", row.ns.median),
+                Row::Bandwidth(row) => ("goodput", "Gbit/s", row.gbit_per_s),
+            };
+            let binding = one.outcome.window.binding("").to_string();
+            ComparedValue {
+                group: run.test.to_string(),
+                label,
+                quantity: quantity.to_owned(),
+                unit: unit.to_owned(),
+                value,
+                binds: what_binds(&binding).unwrap_or_default().to_owned(),
+            }
+        })
+        .collect();
+    line(&values)
+}
+
+/// The sentence about values, as a line.
+fn line(values: &[ComparedValue]) -> Option<String> {
+    sentence(values).map(|told| prose(&format!("answer: {told}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_says_more_than_a_latency_and_a_latency_more_than_a_count() {
+        let of = |readings: &[(&str, &'static str)]| {
+            let readings: Vec<Reading> =
+                readings.iter().map(|(name, unit)| Reading::new(*name, unit, 1.0)).collect();
+            headline(&readings).map(|reading| reading.quantity.clone())
+        };
+        assert_eq!(
+            of(&[("time", "µs"), ("received", "bytes"), ("throughput", "Mbit/s")]).unwrap(),
+            "throughput"
+        );
+        assert_eq!(
+            of(&[("sent", "packets"), ("min", "µs"), ("round trip mean", "µs")]).unwrap(),
+            "round trip mean"
+        );
+        assert_eq!(of(&[("time", "µs"), ("64 KiB", "ns")]).unwrap(), "64 KiB");
+        assert_eq!(of(&[("sent", "packets")]), None);
+    }
+
+    #[test]
+    fn the_first_of_what_binds_is_told() {
+        assert_eq!(
+            what_binds("what binds: a's core0, busy 94 % of the time; next b"),
+            Some("a's core0, busy 94 % of the time")
+        );
+        assert_eq!(what_binds("interrupts at a"), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! What lending costs: the programs of a scenario that use a borrowed function, and the same on its own host.
+
+use machine::{
+    BorrowSetup, ClusterEnd, ClusterSetup, ComputerScenario, ComputerSetup, Diagnostics, Doc, Library,
+};
+use serde_json::json;
+use workloads::Reading;
+
+use crate::computer::{self, Counts, FinishedProgram};
+use crate::experiment::{Changes, ExperimentError};
+use crate::progress::Progress;
+use crate::records::Record;
+
+/// A quantity of a program, of an own device and of a lent one.
+#[derive(Clone, Debug)]
+pub struct CostRow {
+    /// The quantity.
+    pub quantity: String,
+    /// Its unit; empty for a count.
+    pub unit: &'static str,
+    /// With the device of the program's own host.
+    pub own: f64,
+    /// With the borrowed device.
+    pub lent: f64,
+}
+
+/// A program, with an own device and with a lent one.
+#[derive(Debug)]
+pub struct ProgramCost {
+    /// Its command line on the borrower.
+    pub run: String,
+    /// What it measured, and the time of cores that it took.
+    pub rows: Vec<CostRow>,
+}
+
+/// What it costs to use a function of another host.
+#[derive(Debug)]
+pub struct LendCost {
+    /// The scenario's setup with the loan.
+    pub setup: ComputerSetup,
+    /// The borrowed function as the scenario writes it, such as `b:ssd`.
+    pub function: String,
+    /// The host that lends it.
+    pub lender: String,
+    /// The host that borrows it, or its virtual machine.
+    pub borrower: String,
+    /// Cables and cluster switches between the two.
+    pub hops: (usize, usize),
+    /// The programs that use it.
+    pub programs: Vec<ProgramCost>,
+    /// Failed programs, with the reason.
+    pub failed: Vec<String>,
+}
+
+/// Simulates a scenario that lends a function, and once more without the loan and with the same programs at the lender.
+///
+/// # Errors
+/// If the scenario is invalid, lends nothing, or no program uses what is lent.
+pub fn cost(
+    library: &Library,
+    name: &str,
+    option: &str,
+    changes: &Changes,
+    progress: &dyn Progress,
+) -> Result<LendCost, ExperimentError> {
+    let mut doc = Doc::<ComputerScenario>::load(library, name)?;
+    crate::experiment::set_all(&mut doc, option, changes)?;
+    let setup = ComputerSetup::load(library, &doc)?;
+    computer::check(&setup)?;
+    let wrong = |message: &str, help: &str| Diagnostics::about(name, message, Some(help.to_owned()));
+    let Some(borrow) = setup.cluster.borrows.first() else {
+        return Err(wrong("it lends nothing", "add a [[borrow]], as lend-nvme has one").into());
+    };
+    let mut own = doc.clone();
+    own.remove("borrow")?;
+    let at_home = ComputerSetup::load(library, &own)?;
+    let moved = programs_of(&setup, borrow, &at_home);
+    if moved.is_empty() {
+        return Err(wrong(
+            "no program of the borrower uses what it borrows",
+            "give one that does, such as `fio --filename=/dev/disk/by-id/nvme-b:ssd`",
+        )
+        .into());
+    }
+    let lender = &setup.hosts[borrow.lender];
+    for (number, line) in &moved {
+        own.set(&format!("program.{number}.host"), &format!("{:?}", lender.name))?;
+        own.set(&format!("program.{number}.run"), &crate::experiment::toml_string(line))?;
+    }
+    let at_home = ComputerSetup::load(library, &own)?;
+    computer::check(&at_home)?;
+    let mut counts = computer::run_all(&[&at_home, &setup], name, progress).into_iter();
+    let (Some(own), Some(lent)) = (counts.next(), counts.next()) else {
+        return Err(wrong("it was not simulated", "try again").into());
+    };
+    let (own, lent) = (own?, lent?);
+    let program = |(number, _): &(usize, String)| program_cost(*number, &own, &lent);
+    let failures = |which: &'static str, counts: &Counts| {
+        let failure = |done: &FinishedProgram| {
+            done.failure().map(|failure| format!("{which}, {}: {}: {failure}", done.host, done.run))
+        };
+        counts.done.iter().filter_map(failure).collect::<Vec<_>>()
+    };
+    let by = &setup.hosts[borrow.by];
+    Ok(LendCost {
+        function: borrow.name.value.clone(),
+        lender: lender.name.clone(),
+        borrower: borrow.vm.map_or_else(|| by.name.clone(), |vm| format!("{}/{}", by.name, by.vms[vm].name)),
+        hops: hops(&setup.cluster, borrow),
+        programs: moved.iter().filter_map(program).collect(),
+        failed: [failures("own", &own), failures("lent", &lent)].concat(),
+        setup,
+    })
+}
+
+/// The programs that use a borrowed function, with their command lines at the lender: those that name a drive of the
+/// lender's, or else all of the borrower.
+fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSetup) -> Vec<(usize, String)> {
+    let by = &setup.hosts[borrow.by];
+    let disks = borrow.vm.map_or(&by.disks, |vm| &by.vms[vm].disks);
+    let lenders = &at_home.hosts[borrow.lender].disks;
+    let own: Vec<(usize, &str)> = setup
+        .programs
+        .iter()
+        .enumerate()
+        .filter(|(_, program)| (program.host, program.vm) == (borrow.by, borrow.vm))
+        .map(|(number, program)| (number, &*program.run.value))
+        .collect();
+    let at_lender = |&(number, line): &(usize, &str)| {
+        let words = line.split(' ').map(|word| {
+            let (option, path) = word.split_once('=').unwrap_or(("", word));
+            let device = path.trim_start_matches("/dev/").trim_start_matches("disk/by-id/");
+            let borrowed =
+                disks.iter().find(|disk| disk.name == device || disk.id.as_deref() == Some(device))?;
+            let home = lenders.iter().find(|disk| disk.id.is_some() && disk.id == borrowed.id)?;
+            Some(format!("{option}{}/dev/{}", if option.is_empty() { "" } else { "=" }, home.name))
+        });
+        let words: Vec<(Option<String>, &str)> = words.zip(line.split(' ')).collect();
+        let uses = words.iter().any(|(changed, _)| changed.is_some());
+        let line = words.into_iter().map(|(changed, word)| changed.unwrap_or_else(|| word.to_owned()));
+        uses.then(|| (number, line.collect::<Vec<_>>().join(" ")))
+    };
+    let named: Vec<_> = own.iter().filter_map(at_lender).collect();
+    match named.is_empty() {
+        true => own.into_iter().map(|(number, line)| (number, line.to_owned())).collect(),
+        false => named,
+    }
+}
+
+/// Cables and cluster switches on the shortest way between lender and borrower.
+fn hops(cluster: &ClusterSetup, borrow: &BorrowSetup) -> (usize, usize) {
+    let place = |end: &ClusterEnd| match *end {
+        ClusterEnd::Adapter(host, _) => (true, host),
+        ClusterEnd::Switch(switch) => (false, switch),
+    };
+    let (mut ways, mut known) = (vec![((true, borrow.by), 0, 0)], Vec::new());
+    while !ways.is_empty() {
+        let (at, cables, switches) = ways.remove(0);
+        if at == (true, borrow.lender) {
+            return (cables, switches);
+        }
+        known.push(at);
+        for cable in &cluster.cables {
+            let [one, other] = [place(&cable.ends[0]), place(&cable.ends[1])];
+            for (from, to) in [(one, other), (other, one)] {
+                if from == at && !known.contains(&to) {
+                    ways.push((to, cables + 1, switches + usize::from(!to.0)));
+                }
+            }
+        }
+    }
+    (0, 0)
+}
+
+/// What a program measured in both runs; `None` if it failed in one.
+fn program_cost(number: usize, own: &Counts, lent: &Counts) -> Option<ProgramCost> {
+    let of = |counts: &'_ Counts| -> Option<(String, Vec<Reading>)> {
+        let done = counts.done.iter().find(|done| done.number() == Some(number))?;
+        let report = done.outcome.as_ref().ok()?;
+        let readings = report.readings.iter().filter(|reading| reading.way.is_none()).cloned();
+        Some((done.run.clone(), readings.chain(cpu(counts, number, &done.host, &report.readings)).collect()))
+    };
+    let ((_, own), (run, lent)) = (of(own)?, of(lent)?);
+    let row = |reading: &Reading| {
+        let other =
+            own.iter().find(|other| (&other.quantity, other.unit) == (&reading.quantity, reading.unit))?;
+        let (quantity, unit) = (reading.quantity.clone(), reading.unit);
+        Some(CostRow { quantity, unit, own: other.value, lent: reading.value })
+    };
+    Some(ProgramCost { run, rows: lent.iter().filter_map(row).collect() })
+}
+
+/// The time of cores that its host spent while a program ran: as a share of one core, and for each operation.
+fn cpu(counts: &Counts, number: usize, host: &str, readings: &[Reading]) -> Vec<Reading> {
+    let own = host.split('/').next().unwrap_or(host);
+    let window =
+        counts.counted.iter().find(|counted| counted.program == number).map(|counted| &counted.window);
+    let Some((window, host)) = window.and_then(|window| Some((window, window.host(own)?))) else {
+        return Vec::new();
+    };
+    let is_busy =
+        |name: &str| name.starts_with("core") && name.contains("/busy/") && !name.ends_with("/poll");
+    let ps: u64 = host.counters.iter().filter(|c| is_busy(&c.name)).map(|counter| counter.value).sum();
+    let share = ps as f64 / window.length.as_ps().max(1) as f64;
+    let mut all = vec![Reading::new("CPU of the host", "% of a core", 100.0 * share)];
+    if let Some(rate) =
+        readings.iter().find(|reading| reading.unit == "1/s" || reading.unit == "transactions/s")
+    {
+        if rate.value > 0.0 {
+            all.push(Reading::new("CPU for each operation", "µs", 1e6 * share / rate.value));
+        }
+    }
+    all
+}
+
+impl LendCost {
+    /// A record for each quantity.
+    pub fn records(&self) -> Vec<Record> {
+        let row = |run: &str, row: &CostRow| {
+            let change = (row.own != 0.0).then(|| 100.0 * (row.lent - row.own) / row.own.abs());
+            json!({
+                "kind": "lend-cost", "scenario": self.setup.name, "function": self.function, "lender": self.lender,
+                "borrower": self.borrower, "cables": self.hops.0, "switches": self.hops.1, "run": run,
+                "quantity": row.quantity, "unit": row.unit, "own": row.own, "lent": row.lent, "change_pct": change,
+            })
+        };
+        self.programs.iter().flat_map(|of| of.rows.iter().map(|one| row(&of.run, one))).collect()
+    }
+}
