@@ -54,7 +54,7 @@ const SET: &str = "host.dram.access=90 ns";
 #[test]
 fn every_output_says_what_was_changed_and_what_went_in() {
     let folder = folder("provenance");
-    let printed = done(nearfar(&folder, &["run", "bench.toml", "--set", SET, "--json", "run.json"]));
+    let printed = done(nearfar(&folder, &["run", "bench.toml", "-v", "--set", SET, "--json", "run.json"]));
     let wanted = ["seed 1", "--set 'host.dram.access=90 ns'", "ddio_ways = 1", "machines/dell-t430.toml"];
     wanted.iter().for_each(|part| assert!(printed.contains(part), "{part}: {printed}"));
     assert!(printed.contains("link slot: Gen3 x8, MPS 256 B"), "{printed}");
@@ -78,7 +78,7 @@ fn every_output_says_what_was_changed_and_what_went_in() {
 
     let over =
         ["--over", "dma_engine.tags=8..32x2", "--csv", "s.csv", "--report", "s.html", "--plot", "s.svg"];
-    let printed = done(nearfar(&folder, &[&["sweep", "bench.toml", "--set", SET][..], &over].concat()));
+    let printed = done(nearfar(&folder, &[&["sweep", "bench.toml", "-v", "--set", SET][..], &over].concat()));
     assert!(printed.contains("--over dma_engine.tags=8,16,32"), "{printed}");
     assert!(read(folder.join("s.html")).contains("dma_engine.tags=8,16,32"));
     assert!(read(folder.join("s.svg")).contains("<svg"));

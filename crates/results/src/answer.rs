@@ -52,6 +52,14 @@ pub fn sentence(values: &[ComparedValue]) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; ") + ".")
 }
 
+/// What binds, without the share of the time: the resource alone.
+pub fn without_share(binds: &str) -> &str {
+    match binds.rsplit_once(", ") {
+        Some((resource, share)) if share.contains(" % ") => resource,
+        _ => binds,
+    }
+}
+
 /// How the values of a group differ.
 fn differences(group: &[&ComparedValue]) -> String {
     let first = group[0];
@@ -103,17 +111,12 @@ fn differences(group: &[&ComparedValue]) -> String {
 
 /// What binds the values of a group: once if it is the same for all.
 fn bindings(group: &[&ComparedValue]) -> String {
-    // Shares of time differ a little where the resource is the same.
-    let what = |value: &ComparedValue| value.binds.replace(|c: char| c.is_ascii_digit(), "");
     let first = group[0];
     if group.iter().any(|value| value.binds.is_empty()) {
         return String::new();
     }
-    let resource = |value: &ComparedValue| match value.binds.split_once(", ") {
-        Some((resource, _)) if value.binds.contains(" % ") => resource.to_owned(),
-        _ => value.binds.clone(),
-    };
-    if group.iter().all(|value| what(value) == what(first)) {
+    let resource = |value: &ComparedValue| without_share(&value.binds).to_owned();
+    if group.iter().all(|value| resource(value) == resource(first)) {
         let told = if group.len() == 1 { first.binds.clone() } else { resource(first) };
         return format!("; what binds: {told}");
     }

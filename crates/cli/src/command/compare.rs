@@ -210,14 +210,24 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
             true => "Folders and their simulation",
         };
         let title = title.into();
-        let lead = vec![match any_simulated {
+        let answers = Overall::of(&all).into_iter().map(|overall| {
+            format!(
+                "Half of {} {} are within {:.1} %, nine in ten within {:.1} %.",
+                overall.counted,
+                overall.what(),
+                overall.median_pct,
+                overall.p90_pct
+            )
+        });
+        let about = match any_simulated {
             false => "Every row that pcie-bench measured on a real machine, beside the same run simulated. Lines are simulated, \
                       rings are measured."
-                .into(),
+                .to_owned(),
             true => "Every row of the folder, beside the same run simulated now. A folder with `provenance.json` is simulated, too: \
                      its rows stand as \"measured\", rings in the pictures."
-                .into(),
-        }];
+                .to_owned(),
+        };
+        let lead = answers.chain([about]).collect();
         let facts = Overall::of(&all).into_iter().flat_map(|overall| {
             let of = |what: &str| format!("{what} of |error|, {} {}", overall.counted, overall.what());
             let fact = |value: f64, what| Fact { value: format!("{value:.1} %"), label: of(what) };

@@ -90,7 +90,9 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
         provenance = output::provenance(arguments.seed, &[("--set", &arguments.set)], &options.library);
         if !to_stdout {
             output::heading(&provenance);
-            tell_changes(&provenance, arguments);
+            if !arguments.set.is_empty() {
+                output::print("verdicts are about what was changed, not about the paper's machines\n");
+            }
             show(&done, (!common.quiet).then_some(began), common.verbose);
         }
         if let Some(folder) = &arguments.report {
@@ -201,16 +203,6 @@ fn list(arguments: &ReproduceArgs, asked: &[Asked]) -> Result<ExitCode, Failure>
         )));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Says what `--set` has changed, and where.
-fn tell_changes(provenance: &Provenance, arguments: &ReproduceArgs) {
-    if arguments.set.is_empty() {
-        return;
-    }
-    let changes: Vec<&str> = provenance.changes.iter().map(String::as_str).collect();
-    output::print(&output::prose(&format!("changed: {}", changes.join("; "))));
-    output::print("verdicts are about what was changed, not about the paper's machines\n");
 }
 
 /// The records that `--json` writes, described in published/README.md: all claims, then all points of figures.

@@ -95,12 +95,10 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
         output::print(&output::prose(&title));
         output::print(&(output::link_lines(link.as_slice()) + "\n"));
         output::print(&output::outcome_table(done.iter().map(|d| (String::new(), &d.run, &d.outcome))));
-        for (row, done) in (1..).zip(&done) {
-            let binding = done.outcome.window.binding("");
-            output::print(&output::prose(&format!("row {row}: {binding}")));
-            if arguments.counters {
-                output::print(&output::counter_table(&done.outcome.window));
-            }
+        output::print(&output::answer::binding_lines(&done));
+        for (row, done) in (1..).zip(&done).filter(|_| arguments.counters) {
+            output::print(&format!("\ncounters of row {row}"));
+            output::print(&output::counter_table(&done.outcome.window));
         }
         output::print(&output::trust_lines(&origins, &intervals));
         if let Some(answer) = output::answer::of_runs(&done) {

@@ -3,7 +3,7 @@
 use machine::ComputerSetup;
 use nearfar::computer::FinishedProgram;
 use nearfar::scenario::FinishedRun;
-use results::answer::{ComparedValue, is_time, sentence};
+use results::answer::{ComparedValue, is_time, sentence, without_share};
 use results::pciebench::Row;
 use workloads::Reading;
 
@@ -135,6 +135,26 @@ pub fn of_runs(done: &[FinishedRun]) -> Option<String> {
         })
         .collect();
     line(&values)
+}
+
+/// What binds each row, once for rows that the same binds.
+pub fn binding_lines(done: &[FinishedRun]) -> String {
+    let mut groups: Vec<(Vec<usize>, String)> = Vec::new();
+    for (row, one) in (1..).zip(done) {
+        let binding = one.outcome.window.binding("").to_string();
+        let resource = |text: &str| without_share(what_binds(text).unwrap_or(text)).to_owned();
+        match groups.iter_mut().find(|(_, other)| resource(other) == resource(&binding)) {
+            Some((rows, _)) => rows.push(row),
+            None => groups.push((vec![row], binding)),
+        }
+    }
+    let numbers = |rows: &[usize]| match rows {
+        [row] => format!("row {row}"),
+        [first, .., last] if last - first + 1 == rows.len() => format!("rows {first} to {last}"),
+        rows => format!("rows {}", rows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    let line = |(rows, binding): &(Vec<usize>, String)| prose(&format!("{}: {binding}", numbers(rows)));
+    groups.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The sentence about values, as a line.

@@ -94,10 +94,17 @@ pub fn be_verbose() {
     let _ = IS_VERBOSE.set(true);
 }
 
-/// Prints the provenance of what follows: with `-v`, or if standard output is a file.
+/// Prints the provenance of what follows: with `-v`, or if standard output is a file. Otherwise, what the command line
+/// changes.
 pub fn heading(provenance: &Provenance) {
     if IS_VERBOSE.get().is_some() || is_redirected() {
         print(&(prose(&provenance.lines().join("\n")) + "\n"));
+        return;
+    }
+    let is_own = |change: &&String| change.starts_with("--") && !change.starts_with("--over");
+    let changes: Vec<&str> = provenance.changes.iter().filter(is_own).map(String::as_str).collect();
+    if !changes.is_empty() {
+        print(&(prose(&format!("changed: {}", changes.join("; "))) + "\n"));
     }
 }
 

@@ -67,9 +67,9 @@ impl Recorder {
         self.horizon.is_some()
     }
 
-    /// Start of the recording, once known.
-    pub fn starts(&self) -> Option<Time> {
-        self.starts
+    /// Start of the observed program and of the recording, once known.
+    pub fn starts(&self) -> Option<(Time, Time)> {
+        self.begins.zip(self.starts)
     }
 
     /// End of the recording, if one is set.

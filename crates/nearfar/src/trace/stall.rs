@@ -27,7 +27,8 @@ pub struct Stall {
 pub(super) struct StallWatch {
     /// The shortest wait that counts.
     threshold: Duration,
-    begins: Time,
+    /// Start of the first program, and of the recording.
+    begins: (Time, Time),
     looked: Option<Time>,
     /// By host and resource: total so far, length of the present wait, and whether it lasted all of the last period.
     waits: BTreeMap<(String, String), (u128, u128, bool)>,
@@ -38,16 +39,17 @@ pub(super) struct StallWatch {
 }
 
 impl StallWatch {
-    /// Looks for waits from `begins` on.
-    pub fn new(threshold: Duration, begins: Time) -> Self {
+    /// Looks for waits once the recording has started.
+    pub fn new(threshold: Duration, begins: (Time, Time)) -> Self {
         Self { threshold, begins, looked: None, waits: BTreeMap::new(), found: None, longest: None }
     }
 
     /// Reads all counters if it is time; returns the time of the next look.
     pub fn look(&mut self, setup: &ComputerSetup, computers: &Computers) -> Time {
         let (now, period) = (computers.simulation().now(), self.threshold / LOOKS);
-        if now < self.begins {
-            return self.begins;
+        let (origin, starts) = self.begins;
+        if now < starts {
+            return starts;
         }
         let due = self.looked.map_or(now, |looked| looked + period);
         if now < due || self.found.is_some() {
@@ -63,7 +65,7 @@ impl StallWatch {
                 *wait = (ps, length, more * 100 >= u128::from(passed) * 99 && more > 0);
                 let waited = Duration::from_ps(u64::try_from(length).unwrap_or(u64::MAX));
                 if waited > self.longest.as_ref().map_or(Duration::ZERO, |longest| longest.waited) {
-                    let stall = Stall { what: words, waited, at: now.since(self.begins) };
+                    let stall = Stall { what: words, waited, at: now.since(origin) };
                     if waited >= self.threshold {
                         self.found.get_or_insert(stall.clone());
                     }

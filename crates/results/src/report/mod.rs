@@ -121,7 +121,7 @@ impl Report {
         }
         let mut report = Self {
             title: title.into(),
-            lead: vec![file.about.trim().into(), simulated(evidence), Self::count(&claims)],
+            lead: vec![Self::count(&claims), file.about.trim().into(), simulated(evidence)],
             facts: point_facts(&file.judge_figures(evidence)),
             sections,
             claims,
