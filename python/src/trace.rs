@@ -52,7 +52,7 @@ pub fn trace(
             return Err(Failure::argument("from_ns", message, "nanoseconds after the start, 0 or more"));
         }
         let from = units::Duration::from_ps((from_ns * 1e3).round() as u64);
-        let span = Span { from, packets, filter };
+        let span = Span { from, packets, filter, ..Span::default() };
         let experiment = Experiment::load(&files, scenario, "set", &changes)?;
         let capture = match &experiment {
             Experiment::Computers(setup) => computers::trace(setup, span, &links, progress)?.0.capture,

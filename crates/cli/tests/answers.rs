@@ -151,3 +151,21 @@ fn what_lending_costs_is_a_table() {
     assert_eq!((&mean["cables"], &mean["lender"]), (&1.into(), &"b".into()));
     has(&refused(&folder, &["lend", "cost", "ping"]), &["it lends nothing"]);
 }
+
+/// What disturbs a program is told where it costs something, and only there.
+#[test]
+fn disturbances_that_cost_something_are_told() {
+    let folder = folder("disturbed");
+    let scenario = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\niommu = \"strict\"\n\
+        [[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\n\
+        [[program]]\nrun = \"fio --rw=randread --bs=4k --iodepth=8 --runtime=1ms\"\n";
+    let errors = "[[event]]\nat = \"100 us\"\ndo = \"error-rate\"\nwhat = \"a:ssd\"\nrate = 2e-5\n";
+    std::fs::write(folder.join("clean.toml"), scenario).unwrap();
+    std::fs::write(folder.join("errors.toml"), scenario.to_owned() + errors).unwrap();
+    let clean = told(&folder, &["run", "clean.toml"]);
+    has(&clean, &["IOMMU of a: ", "flushes; mapping and flushing took "]);
+    assert!(!clean.contains("bit errors"), "{clean}");
+    has(&told(&folder, &["run", "errors.toml"]), &["bit errors on the link of a's ssd, to the host: "]);
+    let off = told(&folder, &["run", "clean.toml", "--set", "host.a.iommu=off"]);
+    assert!(!off.contains("flushes"), "{off}");
+}

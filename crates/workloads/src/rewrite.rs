@@ -4,14 +4,14 @@ use crate::premises::Refused;
 use crate::registry::{Command, PROGRAMS};
 
 /// A command line's words, and the program that they are of.
-struct Line {
+struct EditedLine {
     words: Vec<String>,
     /// Place of the program's name: tools such as taskset stand before it.
     program: usize,
     command: &'static Command,
 }
 
-impl Line {
+impl EditedLine {
     fn read(line: &str) -> Result<Self, Refused> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let find = |(n, word): (usize, &String)| {
@@ -59,7 +59,7 @@ impl Line {
 /// If the line names no program, or the program has no such option.
 pub fn with_option(line: &str, option: &str, value: &str) -> Result<String, Refused> {
     let option = option.trim_start_matches('-');
-    let mut line = Line::read(line)?;
+    let mut line = EditedLine::read(line)?;
     let spellings = line.spellings(option);
     // The last of several counts, as in the tools.
     for place in (line.program + 1..line.words.len()).rev() {
@@ -117,7 +117,7 @@ pub fn with_option(line: &str, option: &str, value: &str) -> Result<String, Refu
 /// What an option of a command line is called, and its unit as its program's help tells it; empty if it is a number.
 pub fn option_axis(line: &str, option: &str) -> (String, &'static str) {
     let option = option.trim_start_matches('-');
-    let Ok(line) = Line::read(line) else { return (option.to_owned(), "") };
+    let Ok(line) = EditedLine::read(line) else { return (option.to_owned(), "") };
     let argument = line.argument(option);
     let help = argument.as_ref().and_then(clap::Arg::get_help).map(|help| help.to_string().to_lowercase());
     let says =

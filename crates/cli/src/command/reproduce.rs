@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::Library;
-use nearfar::reproduce::{self, Asked, Options, Reproduction, SEEDS, data_folder};
+use nearfar::reproduce::{self, AskedClaims, Options, Reproduction, SEEDS, data_folder};
 use results::Provenance;
 use results::claims::{ClaimFile, ClaimResult, Evidence, Verdict, claim_cells, claims_table, count_line};
 use results::report::Report;
@@ -72,9 +72,9 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
     };
     check_changes(&options.library.aside(), &arguments.set)?;
     let mut seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
-    let asked: Vec<Asked> = seeds.iter().map(|seed| reproduce::asked(seed, &options)).collect();
+    let asked: Vec<AskedClaims> = seeds.iter().map(|seed| reproduce::asked(seed, &options)).collect();
     // Of several papers, those that have such a figure or experiment.
-    let is_there = |asked: &Asked| !asked.experiments.is_empty();
+    let is_there = |asked: &AskedClaims| !asked.experiments.is_empty();
     if !asked.iter().any(is_there) {
         return Err(nothing_asked(&seeds, arguments));
     }
@@ -170,7 +170,7 @@ fn nothing_asked(seeds: &[&str], arguments: &ReproduceArgs) -> Failure {
 }
 
 /// Lists claims, figures and experiments.
-fn list(arguments: &ReproduceArgs, asked: &[Asked]) -> Result<ExitCode, Failure> {
+fn list(arguments: &ReproduceArgs, asked: &[AskedClaims]) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let nothing = Evidence::default();
     let claims = asked.iter().flat_map(|asked| asked.file.judge_claims(&nothing));
@@ -180,7 +180,7 @@ fn list(arguments: &ReproduceArgs, asked: &[Asked]) -> Result<ExitCode, Failure>
     if to_stdout {
         return Ok(ExitCode::SUCCESS);
     }
-    for Asked { file, experiments } in asked.iter().filter(|asked| !asked.experiments.is_empty()) {
+    for AskedClaims { file, experiments } in asked.iter().filter(|asked| !asked.experiments.is_empty()) {
         output::print(&output::prose(&format!("{}: {}\n", file.seed, file.paper)));
         let mut table =
             TextTable::new(["claim", "published", "tolerance", "role", "what"], Fit::LastBelow).numbers(1..3);

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 
 pub use data::data_folder;
 use data::measured_evidence;
-pub use selection::Asked;
+pub use selection::AskedClaims;
 
 /// Names of the papers.
 pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];
@@ -95,7 +95,7 @@ pub fn reproduce(
 ///
 /// # Panics
 /// If `seed` is none of [`SEEDS`].
-pub fn asked(seed: &str, options: &Options) -> Asked {
+pub fn asked(seed: &str, options: &Options) -> AskedClaims {
     match seed {
         "pcie-bench" => pcie_bench::asked(options),
         "ioctopus" => ioctopus::asked(options),

@@ -7,14 +7,14 @@ use super::runs::Values;
 
 /// What of a paper is asked for.
 #[derive(Debug)]
-pub struct Asked {
+pub struct AskedClaims {
     /// The claims and figures.
     pub file: ClaimFile,
     /// The names of the experiments.
     pub experiments: Vec<String>,
 }
 
-impl Asked {
+impl AskedClaims {
     /// Selects claims, figures and experiments. `gives` says whether an experiment gives the value of a key.
     pub(super) fn new(
         mut file: ClaimFile,
@@ -122,7 +122,7 @@ mod tests {
             false => key.starts_with("rx-"),
         };
         let of = |figure, only| {
-            Asked::new(ClaimFile::of("ioctopus"), experiments(), gives, &options(figure, only))
+            AskedClaims::new(ClaimFile::of("ioctopus"), experiments(), gives, &options(figure, only))
         };
         assert_eq!(of(None, None).experiments.len(), 3);
         let eighth = of(Some("8"), None);

@@ -23,7 +23,7 @@ use machine::Diagnostics;
 use results::claims::ClaimFile;
 
 use super::runs::{self as all, NamedRun, Values};
-use super::{Asked, Options, Reproduction, selection};
+use super::{AskedClaims, Options, Reproduction, selection};
 use crate::progress::Progress;
 use topology::{CHASSIS, IN_GUESTS, ONE_GPU, TWO_GPUS};
 use training::Training;
@@ -93,10 +93,10 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
 }
 
 /// What of the paper is asked for.
-pub(super) fn asked(options: &Options) -> Asked {
+pub(super) fn asked(options: &Options) -> AskedClaims {
     let file = ClaimFile::of("device-lending");
     let names = runs(&file).into_iter().map(|run| run.name).collect();
-    Asked::new(file, names, gives, options)
+    AskedClaims::new(file, names, gives, options)
 }
 
 /// Whether a run gives a value: the first part of the value's name and the paper's scenario are those of the run.

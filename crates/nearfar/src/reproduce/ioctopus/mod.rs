@@ -21,7 +21,7 @@ use results::claims::ClaimFile;
 use results::claims::Verdict;
 
 use super::runs::{self as all, NamedRun, Values};
-use super::{Asked, Options, Reproduction, selection};
+use super::{AskedClaims, Options, Reproduction, selection};
 use crate::progress::Progress;
 use server::{Organisation, ServerBench};
 use storage::Drives;
@@ -150,14 +150,14 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let Asked { file, experiments } = asked(options);
+    let AskedClaims { file, experiments } = asked(options);
     made_of(options, file, |name| experiments.iter().any(|wanted| wanted == name), progress)
 }
 
 /// What of the paper is asked for.
-pub(super) fn asked(options: &Options) -> Asked {
+pub(super) fn asked(options: &Options) -> AskedClaims {
     let names = runs().into_iter().map(|run| run.name).collect();
-    Asked::new(ClaimFile::of("ioctopus"), names, gives, options)
+    AskedClaims::new(ClaimFile::of("ioctopus"), names, gives, options)
 }
 
 /// Beginnings of values' names, and of the names of the runs that give them; the first that fits counts.

@@ -23,7 +23,7 @@ use machine::Diagnostics;
 use results::claims::{ClaimFile, Evidence};
 
 use super::runs::{self as all, Values};
-use super::{Asked, Options, Reproduction, selection};
+use super::{AskedClaims, Options, Reproduction, selection};
 use crate::progress::Progress;
 
 /// An experiment: one or several simulations, and the values they produce.
@@ -106,9 +106,9 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
 }
 
 /// What of the paper is asked for.
-pub(super) fn asked(options: &Options) -> Asked {
+pub(super) fn asked(options: &Options) -> AskedClaims {
     let names = MEASUREMENTS.iter().map(|run| run.name.to_owned()).collect();
-    Asked::new(ClaimFile::of("kpio-wc"), names, gives, options)
+    AskedClaims::new(ClaimFile::of("kpio-wc"), names, gives, options)
 }
 
 /// Whether an experiment gives a value.

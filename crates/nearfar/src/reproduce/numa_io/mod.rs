@@ -20,7 +20,7 @@ use results::report::{Chart, Curve, DataTable, Scale, Section};
 use virt::placement::Thresholds;
 
 use super::runs::{self as all, Mean, Values};
-use super::{Asked, Options, Reproduction, selection};
+use super::{AskedClaims, Options, Reproduction, selection};
 use crate::progress::Progress;
 use guests::{Guest, GuestRates, Pair, Point};
 use layout::Layout;
@@ -695,12 +695,12 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
 }
 
 /// What of the paper is asked for. Its claims are about the whole grid, whose further points the first ones decide.
-pub(super) fn asked(options: &Options) -> Asked {
+pub(super) fn asked(options: &Options) -> AskedClaims {
     let names = runs().into_iter().map(|run| run.name);
     let own = CROWDS.iter().map(|crowd| crowd.name).chain(["live"]).map(str::to_owned);
     let gives = |run: &str, key: &str| match key.split_once('/') {
         Some((of @ ("live" | "admitted" | "consolidated"), _)) => run == of,
         _ => true,
     };
-    Asked::new(ClaimFile::of("numa-io"), names.chain(own).collect(), gives, options)
+    AskedClaims::new(ClaimFile::of("numa-io"), names.chain(own).collect(), gives, options)
 }

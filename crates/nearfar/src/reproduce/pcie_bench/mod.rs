@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use results::claims::{AnalyticPoint, Axis, ClaimFile, Evidence, Experiment, Outcome, Statistic};
 use units::{BitRate, Bytes};
 
-use super::{Asked, Options, Reproduction, measured_evidence, selection};
+use super::{AskedClaims, Options, Reproduction, measured_evidence, selection};
 use crate::batch::{self, Job, Length};
 use crate::bench::{Bench, BenchError, Effort, run_beside};
 use crate::progress::Progress;
@@ -92,7 +92,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
 }
 
 /// What of the paper is asked for.
-pub(super) fn asked(options: &Options) -> Asked {
+pub(super) fn asked(options: &Options) -> AskedClaims {
     let mut file = ClaimFile::of("pcie-bench");
     selection::keep_figure(&mut file, options);
     let name = |experiment: &Experiment| format!("{} {}", experiment.cpu, experiment.run);
@@ -109,7 +109,7 @@ pub(super) fn asked(options: &Options) -> Asked {
         });
     }
     let experiments = file.experiments().iter().map(name).collect();
-    Asked { file, experiments }
+    AskedClaims { file, experiments }
 }
 
 /// Machine files, by the CPU name used in results.
