@@ -28,7 +28,8 @@ impl Command {
         Self { unmodelled, ..self }
     }
 
-    fn options(&self) -> clap::Command {
+    /// Its options, those included that are refused or without effect.
+    pub(crate) fn options(&self) -> clap::Command {
         unmodelled::add((self.own_options)(), self.unmodelled)
     }
 
@@ -45,11 +46,6 @@ impl Command {
         let mut options = self.options();
         options.build();
         options.render_long_help().to_string()
-    }
-
-    /// Its options.
-    pub(crate) fn options(&self) -> clap::Command {
-        (self.options)()
     }
 
     /// One-line description.
