@@ -3,12 +3,18 @@
 use std::fmt;
 use std::io::IsTerminal;
 
-/// An error message for the user.
+/// An error message for the user, as it is shown.
 pub struct Failure(String);
 
 impl Failure {
     pub fn new(message: impl fmt::Display) -> Self {
-        Self(format!("error: {message}"))
+        Self(files::shown(&format!("error: {message}")).into_owned())
+    }
+
+    /// Writes it to standard error, with its colours.
+    pub fn tell(&self) {
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr().lock(), "{self}");
     }
 }
 

@@ -1,8 +1,9 @@
 //! The `nearfar` program: its commands, their common arguments, and exit codes.
 //!
 //! Exit status: 0 success; 1 a claim or comparison is outside its tolerance under `--check`, or a simulated program
-//! failed; 2 invalid input; 130 interrupted by Ctrl-C.
+//! failed; 2 invalid input; 130 interrupted by Ctrl-C, 143 and 129 by other signals.
 
+mod closed;
 mod command;
 mod failure;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -10,6 +11,7 @@ mod huge_pages;
 mod input;
 mod output;
 mod progress;
+mod stop;
 mod uncertain;
 
 use std::io::Write as _;
@@ -65,7 +67,7 @@ struct Common {
 
 /// Enables the result cache, with this program's own bytes as part of its key.
 fn keep_results() -> Option<()> {
-    let program = std::fs::read(std::env::current_exe().ok()?).ok()?;
+    let program = files::read(&std::env::current_exe().ok()?).ok()?;
     nearfar::cache::keep_in(&nearfar::cache::usual_folder()?, files::sha256(&program)).ok()
 }
 
@@ -106,32 +108,18 @@ impl Command {
     }
 }
 
-/// Terminates the program on Ctrl-C with the usual exit code.
-fn say_what_is_kept() {
-    let said = match nearfar::cache::used() {
-        (0, 0) => "stopped; nothing was finished".to_owned(),
-        (found, added) => {
-            format!(
-                "stopped: {} finished simulations are kept; the same command goes on from there",
-                found + added
-            )
-        }
-    };
-    crate::output::complain(&said);
-    // 128 plus the signal number.
-    std::process::exit(130);
-}
-
 fn main() -> ExitCode {
     let Arguments { common, command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         // Help and version are normal output: a write error is reported.
         Err(told) if !told.use_stderr() => {
-            output::note_unwritten(told.print().and_then(|()| std::io::stdout().flush()));
+            output::note_unwritten(
+                closed::check().and_then(|()| told.print()).and_then(|()| std::io::stdout().flush()),
+            );
             return match output::unwritten() {
                 None => ExitCode::SUCCESS,
                 Some(failure) => {
-                    output::complain(&format!("{failure}"));
+                    failure.tell();
                     ExitCode::from(2)
                 }
             };
@@ -139,7 +127,7 @@ fn main() -> ExitCode {
         Err(wrong) => wrong.exit(),
     };
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    if command.goes_on() {
+    if command.goes_on() && closed::check().is_ok() {
         huge_pages::ask();
     }
     if common.verbose {
@@ -157,10 +145,7 @@ fn main() -> ExitCode {
         // Without a cache, everything is simulated; that is no error.
         let _ = keep_results();
     }
-    if command.goes_on() {
-        // An existing handler stays.
-        let _ = ctrlc::set_handler(say_what_is_kept);
-    }
+    stop::watch(command.goes_on());
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
@@ -184,7 +169,7 @@ fn main() -> ExitCode {
     match (done, output::unwritten()) {
         (Ok(code), None) => code,
         (Err(failure), _) | (_, Some(failure)) => {
-            crate::output::complain(&format!("{failure}"));
+            failure.tell();
             ExitCode::from(2)
         }
     }
@@ -221,7 +206,8 @@ mod tests {
             false => name.to_owned(),
         };
         let scenario = |name: &str, option, changes: &[(String, String)]| {
-            let loaded = input::scenario(&library, &at_root(name), option, changes);
+            let named = input::Named { scenario: &at_root(name), folder: None };
+            let loaded = input::scenario(&library, &named, option, changes);
             loaded.map(drop).map_err(|failure| format!("{line}: {failure}"))
         };
         match &command {

@@ -113,6 +113,11 @@ impl Work {
     }
 }
 
+/// A name from a file, in a line that is drawn again and again.
+fn shown_line(name: &str) -> String {
+    files::shown(name).replace(['\n', '\t'], " ")
+}
+
 /// A duration for humans.
 fn minutes(seconds: f64) -> String {
     match seconds / 60.0 {
@@ -124,7 +129,7 @@ fn minutes(seconds: f64) -> String {
 impl Progress for Bar {
     fn begin(&self, what: &str, steps: u64) {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
-        bar.set_prefix(what.to_owned());
+        bar.set_prefix(shown_line(what));
         let work = Work { bar, began: Instant::now(), counts_time: false, warned: false, estimate: None };
         work.style("{prefix} {bar:30} {pos}/{len}, {eta} left  {wide_msg}");
         if self.is_watched {
@@ -163,12 +168,13 @@ impl Progress for Bar {
     }
 
     fn step(&self, what: &str) {
+        let what = shown_line(what);
         self.with(|slot| {
             if let Some(work) = slot.as_mut().filter(|work| !work.counts_time) {
                 work.bar.set_message(match work.seconds_left() {
                     Some(left) if left < 90.0 => format!(", {left:.0} s left  {what}"),
                     Some(left) => format!(", {} left  {what}", minutes(left)),
-                    None => what.to_owned(),
+                    None => what,
                 });
                 work.bar.inc(1);
             }

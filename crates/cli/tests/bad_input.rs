@@ -72,7 +72,7 @@ fn changes_that_cannot_be() {
         ("host.a.change_kernel.block.cache_limit=\"0 B\"", "1 MiB or more"),
         ("host.a.change_kernel.dma.flush_time=\"0 ns\"", "such as `10 ms`"),
         ("host.a.device.0.change.link.credits.ph=0", "at least 1"),
-        ("host.a.device.1.backing=\"/\"", "cannot keep blocks in `/`"),
+        ("host.a.device.1.backing=\"/\"", "cannot keep blocks in `/`: it is not below the current folder"),
         ("cable.0.loss=inf", "a finite number"),
         ("cable.0.rate=\"41 Gbit/s\"", "more than `a` has, 40 Gbit/s"),
         ("program.0.run=\"fio --bs=0\"", "--bs=0"),

@@ -3,9 +3,14 @@
 //! `fuzz/` runs them with libFuzzer, which searches for new paths; `tests/` runs each briefly, on inputs of its corpus
 //! and mutations of them.
 
+pub mod cache_entry;
+pub mod change_text;
+pub mod claims_toml;
 pub mod config_access;
+pub mod difference_json;
 pub mod dllp_parse;
 pub mod ethernet_frame;
+pub mod event_schedule;
 pub mod ip_fragments;
 pub mod kpio_lines;
 pub mod machine_toml;
@@ -19,10 +24,15 @@ pub mod tlp_parse;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 15] = [
+    ("cache_entry", cache_entry::run),
+    ("change_text", change_text::run),
+    ("claims_toml", claims_toml::run),
     ("config_access", config_access::run),
+    ("difference_json", difference_json::run),
     ("dllp_parse", dllp_parse::run),
     ("ethernet_frame", ethernet_frame::run),
+    ("event_schedule", event_schedule::run),
     ("ip_fragments", ip_fragments::run),
     ("kpio_lines", kpio_lines::run),
     ("machine_toml", machine_toml::run),

@@ -52,7 +52,8 @@ fn try_out(name: &str, run: fuzzing::Target, goes_on: Duration) {
     assert!(!inputs.is_empty(), "{name} has no corpus");
     inputs.iter().for_each(|input| run(input));
     let mut rng = Seed::new(1).component(name);
-    let count = if name.ends_with("_toml") { CHANGED_FILES } else { CHANGED };
+    let is_of_files = name.ends_with("_toml") || name.ends_with("_schedule");
+    let count = if is_of_files { CHANGED_FILES } else { CHANGED };
     let begun = Instant::now();
     for tried in 0.. {
         if tried >= count && begun.elapsed() >= goes_on {

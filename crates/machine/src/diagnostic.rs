@@ -2,6 +2,7 @@
 
 use crate::source::Place;
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
+use files::{masked, shown};
 use std::fmt;
 
 /// An error in an input text, or what is possible and perhaps not meant.
@@ -60,22 +61,25 @@ impl Diagnostic {
     /// The message with its source line, underlined, in the style of a compiler. `colour` is for terminals.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let (message, file) = (shown(&self.message), shown(&self.file));
+        let help = self.help.as_deref().map(shown);
         if self.place.source.text.is_empty() {
             // A name from the command line is already part of the message.
             let is_told = self.message.contains(&format!("`{}`", self.file));
-            let origin = (!is_told).then(|| Origin::path(self.file.as_str()));
-            let help = self.help.as_deref().map(|help| Level::HELP.message(help));
-            let group = Level::ERROR.primary_title(self.message.as_str()).elements(origin).elements(help);
+            let origin = (!is_told).then(|| Origin::path(&*file));
+            let help = help.as_deref().map(|help| Level::HELP.message(help));
+            let group = Level::ERROR.primary_title(&*message).elements(origin).elements(help);
             return renderer.render(&[group]);
         }
-        let label = if self.label.is_empty() { None } else { Some(self.label.as_str()) };
-        let snippet = Snippet::source(self.place.source.text.as_str())
-            .path(self.file.as_str())
+        let (label, text) = (shown(&self.label), masked(&self.place.source.text));
+        let label = if label.is_empty() { None } else { Some(&*label) };
+        let snippet = Snippet::source(&*text)
+            .path(&*file)
             .annotation(AnnotationKind::Primary.span(self.place.span.clone()).label(label));
         let level = if self.is_doubt { Level::WARNING } else { Level::ERROR };
-        let mut group = level.primary_title(self.message.as_str()).element(snippet);
-        if let Some(help) = &self.help {
-            group = group.element(Level::HELP.message(help.as_str()));
+        let mut group = level.primary_title(&*message).element(snippet);
+        if let Some(help) = &help {
+            group = group.element(Level::HELP.message(&**help));
         }
         renderer.render(&[group])
     }

@@ -267,6 +267,13 @@ impl Library {
         Ok(source)
     }
 
+    /// The folder of a file; the current one, an empty path, for a built-in file.
+    pub(crate) fn folder_of(&self, name: &str, text: &str) -> PathBuf {
+        let is_built_in = BUILT_IN.contains(&(name, text));
+        let folder = Path::new(name).parent().filter(|_| !is_built_in);
+        folder.map(Path::to_owned).unwrap_or_default()
+    }
+
     fn text(&self, name: &str) -> Option<Arc<Source>> {
         let text = self.texts.get(name)?.clone();
         Some(Arc::new(Source { name: name.to_owned(), text }))
@@ -330,7 +337,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Missing> {
     if !known.is_file() || known.len() > MOST_BYTES {
         return Err(missing("it is not a file of a machine, part or scenario".into()));
     }
-    let bytes = std::fs::read(path).map_err(|error| missing(error.to_string()))?;
+    let bytes = files::read(path).map_err(|error| missing(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| missing("it is not UTF-8 text".into()))?;
     Ok(Arc::new(Source { name: path.display().to_string(), text }))
 }

@@ -346,7 +346,10 @@ fn flatten(path: &str, table: &crate::tree::Table, all: &mut Vec<Changed>) {
         // A quoted key may itself be a dotted path.
         let path = crate::read::join(path, key);
         match &entry.node.value {
-            Value::Table(inner) if !inner.contains_key("value") => flatten(&path, inner, all),
+            // An empty table is no figure, as who reads it says.
+            Value::Table(inner) if !inner.contains_key("value") && !inner.is_empty() => {
+                flatten(&path, inner, all)
+            }
             value => {
                 let (key, place) = (entry.key.clone(), entry.node.place.clone());
                 all.push(Changed { path, value: value.clone(), key, place });

@@ -2,7 +2,7 @@
 //! not be simulated again.
 //!
 //! The key is a digest of everything that a result depends on, including the program's own bytes. Each file contains
-//! a digest of its contents, which exposes files truncated by a kill. An interrupted command continues where it was,
+//! a digest of its key and contents, which exposes files truncated by a kill, or under another's name. An interrupted command continues where it was,
 //! since all finished simulations are in the cache. The folder's size is limited; least recently used results go
 //! first.
 
@@ -111,12 +111,7 @@ impl Cache {
 
     fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let path = self.path(key);
-        let bytes = fs::read(&path).ok()?;
-        let (digest, value) = bytes.split_at_checked(DIGEST)?;
-        if files::sha256(value).as_bytes() != digest {
-            return None;
-        }
-        let value = postcard::from_bytes(value).ok()?;
+        let value = entry(key, &files::read(&path).ok()?)?;
         // The time of last use decides how long it stays.
         let now = SystemTime::now();
         let _ = fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(now));
@@ -126,26 +121,49 @@ impl Cache {
 
     fn put<T: Serialize>(&self, key: &str, value: &T) -> io::Result<()> {
         let value = postcard::to_allocvec(value).map_err(io::Error::other)?;
-        let bytes = [files::sha256(&value).as_bytes(), &value].concat();
-        let (path, number) = (self.path(key), self.added.fetch_add(1, Ordering::Relaxed));
-        let beside = path.with_file_name(format!(".{}-{number}", std::process::id()));
-        fs::create_dir_all(self.folder.join(&key[..2]))?;
-        fs::write(&beside, bytes)?;
-        fs::rename(&beside, &path)
+        let bytes = [digest_of(key, &value).as_bytes(), &value].concat();
+        files::write_unsynced(&self.path(key), &bytes)?;
+        self.added.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What stands before an entry's value.
+fn digest_of(key: &str, value: &[u8]) -> String {
+    files::digest([key.as_bytes(), value])
+}
+
+/// The value of an entry, if that is whole and has this key.
+fn entry<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Option<T> {
+    let (digest, value) = bytes.split_at_checked(DIGEST)?;
+    if digest_of(key, value).as_bytes() != digest {
+        return None;
+    }
+    postcard::from_bytes(value).ok()
+}
+
+/// Reads bytes as an entry of each kind: as they are, and as the value of a whole entry. For tests of damaged ones.
+#[doc(hidden)]
+pub fn try_entry(bytes: &[u8]) {
+    let whole = [digest_of("key", bytes).as_bytes(), bytes].concat();
+    for bytes in [bytes, &whole] {
+        let _ = entry::<String>("key", bytes);
+        let _ = entry::<crate::bench::Outcome>("key", bytes);
+        crate::computer::try_kept(|| entry("key", bytes));
     }
 }
 
 /// Simulation speed of the last command, in the units of [`Progress`](crate::progress::Progress) weights per second;
 /// `None` without a cache or at first.
 pub fn speed() -> Option<f64> {
-    let text = fs::read_to_string(cache()?.folder.join(SPEED)).ok()?;
+    let text = files::read_to_string(&cache()?.folder.join(SPEED)).ok()?;
     text.trim().parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
 }
 
 /// Stores the simulation speed.
 pub fn keep_speed(weight_per_s: f64) {
     if let Some(cache) = cache() {
-        let _ = fs::write(cache.folder.join(SPEED), format!("{weight_per_s:.0}\n"));
+        let _ = files::write_unsynced(&cache.folder.join(SPEED), format!("{weight_per_s:.0}\n").as_bytes());
     }
 }
 
@@ -192,9 +210,13 @@ mod tests {
         assert_eq!(cache.get(&a), Some(vec![0.1, f64::INFINITY]));
         assert_eq!(cache.get::<Vec<f64>>(&b), None);
         assert_ne!(a, cache.key("other", &["a"]));
-        // A truncated file.
+        // Under another's name.
         let path = cache.path(&a);
         let bytes = fs::read(&path).unwrap();
+        fs::create_dir_all(cache.path(&b).parent().unwrap()).unwrap();
+        fs::write(cache.path(&b), &bytes).unwrap();
+        assert_eq!(cache.get::<Vec<f64>>(&b), None);
+        // A truncated file.
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         assert_eq!(cache.get::<Vec<f64>>(&a), None);
         // Ten results of a hundred bytes, of which the newest five may stay.

@@ -72,6 +72,7 @@
 mod batch;
 pub mod bench;
 pub mod cache;
+pub mod changes;
 pub mod compare;
 pub mod computer;
 pub mod counters;

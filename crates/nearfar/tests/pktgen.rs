@@ -2,18 +2,13 @@
 
 mod scenario;
 
-use std::path::PathBuf;
-
 use analytic::{Driver, Link, Nic, Omission, Traffic};
 use hardware::ethernet::CableEnd;
+use machine::ComputerSetup;
 use nearfar::computer::{Computers, FinishedProgram, Observer, PacketCosts, run, run_watched};
 use nearfar::progress::Silent;
 use scenario::loaded;
 use units::Bytes;
-
-fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("nearfar-{}-{name}", std::process::id()))
-}
 
 fn reading(done: &[FinishedProgram], quantity: &str) -> f64 {
     done[0].outcome.as_ref().unwrap().get(quantity).unwrap()
@@ -226,7 +221,8 @@ fn pktgen_waits_for_what_a_card_still_has() {
 
 #[test]
 fn a_scenario_captures_what_its_ports_see() {
-    let file = scratch("capture.pcapng");
+    let folder = tempfile::tempdir().unwrap();
+    let file = "capture.pcapng";
     let text = format!(
         r#"
 name = "captured"
@@ -247,12 +243,20 @@ host = "a"
 run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
 "#
     );
-    let done = run(&loaded(&text), &Silent).unwrap();
+    let setup = ComputerSetup { folder: files::Folder::new(folder.path()), ..loaded(&text) };
+    let done = run(&setup, &Silent).unwrap();
     let notes = &done[0].outcome.as_ref().unwrap().notes;
     assert!(notes.iter().any(|note| note.contains("DLLPs")), "{notes:?}");
-    let bytes = std::fs::read(&file).unwrap();
+    let path = folder.path().join(file);
+    let bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a section header of pcapng");
-    std::fs::remove_file(&file).unwrap();
+    // The next run replaces it, and nothing that others wrote.
+    run(&setup, &Silent).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    std::fs::write(&path, "mine").unwrap();
+    let refused = run(&setup, &Silent).unwrap_err().to_string();
+    assert!(refused.contains("not a capture that nearfar wrote"), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"mine");
 }
 
 /// One host with a NIC, with these lines for it and its driver, and a command.

@@ -3,9 +3,11 @@
 mod scenario;
 
 use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
-use devices::nvme::FileMedia;
+use files::Folder;
 use hardware::memory::NodeCounters;
+use machine::ComputerSetup;
 use nearfar::computer::{self, Account, ComputerError, Computers, FinishedProgram, Observer};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, host_with_drive, loaded, program};
@@ -21,12 +23,22 @@ fn run(text: &str) -> Vec<FinishedProgram> {
 
 /// A host with an Optane 900P, with more lines for the host and for the drive, that runs commands one after another.
 fn with_lines(lines: &str, drive: &str, commands: &[&str]) -> Result<Vec<FinishedProgram>, ComputerError> {
+    in_folder(Path::new(""), lines, drive, commands)
+}
+
+/// As [`with_lines`], with the scenario's files below a folder.
+fn in_folder(
+    folder: &Path,
+    lines: &str,
+    drive: &str,
+    commands: &[&str],
+) -> Result<Vec<FinishedProgram>, ComputerError> {
     let drive = format!("[[host.device]]\ndrive = \"optane-900p\"\n{drive}");
     let mut text = HEAD.to_owned() + &host("a", "dell-t430", &format!("{lines}\n{drive}"));
     for (n, command) in commands.iter().enumerate() {
         text += &format!("[[program]]\ncpus = \"0-3\"\nstart = \"{} ms\"\nrun = \"{command}\"\n", 5 * n);
     }
-    try_run(&text)
+    computer::run(&ComputerSetup { folder: Folder::new(folder), ..scenario::load(&text)? }, &Silent)
 }
 
 fn on_drive(drive: &str, iommu: &str, command: &str) -> FinishedProgram {
@@ -105,7 +117,7 @@ fn a_backing_file_keeps_what_was_written_for_the_next_run() {
     const LENGTH: usize = 64 << 10;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive.img");
-    let backing = format!("backing = {:?}", path.to_str().unwrap());
+    let backing = "backing = \"drive.img\"";
     let content = |at: usize| {
         let mut bytes = vec![0; LENGTH];
         let mut file = std::fs::File::open(&path).unwrap();
@@ -114,12 +126,12 @@ fn a_backing_file_keeps_what_was_written_for_the_next_run() {
         bytes
     };
     let write = "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=4 oflag=direct";
-    with_lines("", &backing, &[write]).unwrap().remove(0).outcome.unwrap();
+    in_folder(folder.path(), "", backing, &[write]).unwrap().remove(0).outcome.unwrap();
     let written = content(0);
     assert!(written.iter().any(|byte| *byte != 0));
     // The next run finds it, and puts it elsewhere too.
     let copy = "dd if=/dev/nvme0n1 of=/dev/nvme0n1 bs=16k count=4 seek=100 iflag=direct oflag=direct";
-    with_lines("", &backing, &[copy]).unwrap().remove(0).outcome.unwrap();
+    in_folder(folder.path(), "", backing, &[copy]).unwrap().remove(0).outcome.unwrap();
     assert!(content(0) == written && content(100 * (16 << 10)) == written);
     // As long as the drive, and next to nothing of it on the disk.
     let metadata = std::fs::metadata(&path).unwrap();
@@ -133,9 +145,9 @@ fn what_was_written_without_a_sync_is_in_the_backing_file_after_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let content = |sync: &str| {
         let path = folder.path().join(format!("drive{sync}.img"));
-        let backing = format!("backing = {:?}", path.to_str().unwrap());
+        let backing = format!("backing = \"drive{sync}.img\"");
         let write = format!("dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=4 seek=2 {sync}");
-        with_lines("", &backing, &[&write]).unwrap().remove(0).outcome.unwrap();
+        in_folder(folder.path(), "", &backing, &[&write]).unwrap().remove(0).outcome.unwrap();
         let mut bytes = vec![0; 6 << 16];
         std::fs::File::open(&path).unwrap().read_exact(&mut bytes).unwrap();
         bytes
@@ -167,24 +179,32 @@ fn a_long_copy_does_not_let_other_cores_wait() {
 #[test]
 fn a_backing_file_that_cannot_be_is_complained_about_at_its_place() {
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().to_str().unwrap();
-    for path in [folder.to_owned(), format!("{folder}/none/drive.img"), "/dev/null".into()] {
-        let error = with_lines("", &format!("backing = {path:?}"), &["stream"]).unwrap_err().to_string();
+    std::fs::write(folder.path().join("mine.txt"), "not a drive").unwrap();
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    for (path, words) in [
+        ("folder", "not a regular file"),
+        ("none/drive.img", "a file that can be written"),
+        ("/dev/null", "not below"),
+        ("../drive.img", "not below"),
+        ("mine.txt", "does not say at its end"),
+    ] {
+        let refused = in_folder(folder.path(), "", &format!("backing = {path:?}"), &["stream"]);
+        let error = refused.unwrap_err().to_string();
         assert!(error.contains("test.toml:9:") && error.contains("cannot keep blocks in"), "{error}");
-        assert!(error.contains("a file that can be written"), "{error}");
+        assert!(error.contains(words), "{error}");
     }
+    assert_eq!(std::fs::read_to_string(folder.path().join("mine.txt")).unwrap(), "not a drive");
 }
 
 #[test]
 fn a_backing_file_is_for_one_drive() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("drive.img");
-    let backing = format!("backing = {path:?}");
+    let files = Folder::new(folder.path());
+    let backing = "backing = \"drive.img\"";
     // Somebody else has it.
-    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    let other = FileMedia::new(file, 4096).unwrap();
-    let error = with_lines("", &backing, &["stream"]).unwrap_err().to_string();
-    assert!(error.contains("test.toml:9:") && error.contains(path.to_str().unwrap()), "{error}");
+    let other = files.blocks("drive.img", 280_065_171_456).unwrap();
+    let error = in_folder(folder.path(), "", backing, &["stream"]).unwrap_err().to_string();
+    assert!(error.contains("test.toml:9:") && error.contains("drive.img"), "{error}");
     assert!(
         error.contains("another drive has its blocks there") && error.contains("a file for each"),
         "{error}"
@@ -194,12 +214,13 @@ fn a_backing_file_is_for_one_drive() {
     let text = HEAD.to_owned()
         + &host("a", "dell-t430", &format!("[[host.device]]\ndrive = \"optane-900p\"\n{backing}"))
         + &program("a", "0", "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=4 verify=yes");
-    let setup = scenario::loaded(&text);
+    let setup = ComputerSetup { folder: files, ..scenario::loaded(&text) };
     let all = computer::run_all(&[&setup; 3], "three", &Silent);
     assert!(all.iter().all(|done| done.as_ref().is_ok_and(|left| left.done[0].outcome.is_ok())));
     // Two drives of one scenario.
-    let two =
-        format!("{backing}\n[[host.device]]\nslot = \"slot-socket1\"\ndrive = \"optane-900p\"\n{backing}");
+    let two = format!(
+        "{backing}\n[[host.device]]\nslot = \"slot-socket1\"\ndrive = \"optane-900p\"\nbacking = \"./drive.img\""
+    );
     let text = HEAD.to_owned()
         + &host("a", "dell-t430", &format!("[[host.device]]\ndrive = \"optane-900p\"\n{two}"));
     let error = scenario::load(&text).unwrap_err().to_string();
@@ -313,9 +334,9 @@ fn a_run_leaves_no_drive_open() {
     let is_ours = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|file| file == path);
     let open =
         || std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(is_ours).filter(|&ours| ours).count();
-    let backing = format!("backing = {:?}", path.to_str().unwrap());
+    let backing = "backing = \"drive.img\"";
     for command in ["stream", "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=4 oflag=direct"] {
-        with_lines("", &backing, &[command]).unwrap().remove(0).outcome.unwrap();
+        in_folder(folder.path(), "", backing, &[command]).unwrap().remove(0).outcome.unwrap();
         assert_eq!(open(), 0, "{command}");
     }
 }

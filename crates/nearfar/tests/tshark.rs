@@ -28,8 +28,9 @@ fn read(file: &Path, fields: &[&str]) -> Vec<String> {
     String::from_utf8_lossy(&said.stdout).lines().map(ToOwned::to_owned).collect()
 }
 
-fn run(text: &str) -> Vec<FinishedProgram> {
-    let done = computer::run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+fn run(folder: &Path, text: &str) -> Vec<FinishedProgram> {
+    let setup = ComputerSetup { folder: files::Folder::new(folder), ..loaded(text) };
+    let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
     for done in &done {
         assert!(done.outcome.is_ok(), "{done:?}");
     }
@@ -41,13 +42,14 @@ fn datagrams_are_whole_at_every_port() {
     for size in [60, 101, 1514] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("datagrams.pcapng");
-        let captures = ["a", "s:1", "b:1"].map(|port| format!("{{ port = \"{port}\", file = {file:?} }}"));
+        let captures =
+            ["a", "s:1", "b:1"].map(|port| format!("{{ port = \"{port}\", file = \"datagrams.pcapng\" }}"));
         let head = format!("{HEAD}switch = [{{ name = \"s\" }}]\ncapture = [{}]\n", captures.join(", "));
         let ends = cable("a", "s", "") + &cable("s", "b:1", "");
         let a = host("a", "dell-t430", "device = [{ nic = \"connectx4\" }]");
         let b = host("b", "dell-t430", "device = [{ nic = \"82599\" }]");
         let command = format!("pktgen -n 10 -s {size} -m 02:00:00:01:00:02");
-        run(&[head, ends, a, b, program("a", "0", &command)].concat());
+        run(folder.path(), &[head, ends, a, b, program("a", "0", &command)].concat());
         let fields =
             ["frame.interface_name", "frame.len", "eth.fcs.status", "ip.checksum.status", "_ws.malformed"];
         let mut lines = read(&file, &fields);
@@ -62,7 +64,7 @@ fn datagrams_are_whole_at_every_port() {
 fn nothing_is_wrong_with_a_stream() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stream.pcapng");
-    let head = format!("{HEAD}capture = [{{ port = \"b\", file = {file:?} }}]\n");
+    let head = format!("{HEAD}capture = [{{ port = \"b\", file = \"stream.pcapng\" }}]\n");
     let programs = [
         ("b", "netserver"),
         ("a", "ping -c 2 10.0.0.2"),
@@ -70,7 +72,10 @@ fn nothing_is_wrong_with_a_stream() {
         ("a", "netperf -H 10.0.0.2 -t UDP_RR -l 0.0005"),
     ];
     let programs = programs.map(|(host, command)| program(host, "0-3", command)).concat();
-    let done = run(&[head, host_with_nic("a"), host_with_nic("b"), cable("a", "b", ""), programs].concat());
+    let done = run(
+        folder.path(),
+        &[head, host_with_nic("a"), host_with_nic("b"), cable("a", "b", ""), programs].concat(),
+    );
     let netperf = done.iter().find(|done| done.run.starts_with("netperf")).expect("it ran");
     assert!(
         netperf.outcome.as_ref().unwrap().get("throughput").is_some_and(|mbit_per_s| mbit_per_s > 1_000.0)

@@ -24,6 +24,7 @@
 pub mod answer;
 pub mod claims;
 pub mod compare;
+pub mod difference;
 pub mod pciebench;
 pub mod provenance;
 pub mod records;

@@ -42,7 +42,8 @@ impl Provenance {
                 |file: &Input| format!("{} {}", file.name, file.sha256.get(..SHOWN).unwrap_or(&file.sha256));
             lines.push(format!("from: {}", self.files.iter().map(file).collect::<Vec<_>>().join(", ")));
         }
-        lines
+        // One line each, and nothing that acts on a terminal.
+        lines.iter().map(|line| files::shown(line).replace('\n', " ")).collect()
     }
 }
 

@@ -32,10 +32,10 @@ pub fn csv(rows: &[Value]) -> String {
     let columns = columns(rows);
     let cell = |value: &Value| match value {
         Value::Null => String::new(),
-        Value::String(text) if !text.contains([',', '"', '\n', '\r']) => text.clone(),
-        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+        Value::String(text) if !text.contains([',', '"', '\n', '\r']) => files::shown(text).into_owned(),
+        Value::String(text) => format!("\"{}\"", files::shown(text).replace('"', "\"\"")),
         Value::Number(_) | Value::Bool(_) => value.to_string(),
-        other => format!("\"{}\"", other.to_string().replace('"', "\"\"")),
+        other => format!("\"{}\"", files::shown_json(&other.to_string()).replace('"', "\"\"")),
     };
     let mut text = columns.join(",") + "\n";
     for row in rows {

@@ -67,7 +67,8 @@ pub struct BenchArgs {
 }
 
 pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
+    let mut places = arguments.records.places(&[("--plot", arguments.plot.as_deref())])?;
+    let to_stdout = places.to_stdout;
     let library = input::library(common);
     let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
     let mut card = Doc::<Part>::load(&library, &arguments.card)?;
@@ -93,6 +94,13 @@ pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> 
         }
     }
     let folder = arguments.output.clone().unwrap_or_else(|| suite::directory_name(&bench).into());
+    places.reads_through(&library)?;
+    for name in plan.iter().map(|file| &*file.name).chain(["bw_calc"]) {
+        let name = name.trim_end_matches(".csv");
+        places.writes("--output", &folder.join(format!("{name}.csv")))?;
+        places.writes("--output", &folder.join(format!("{name}.dat")))?;
+    }
+    places.writes("--output", &folder.join(suite::PROVENANCE))?;
     let setup = files::sha256(format!("{bench:?}").as_bytes());
     check_folder(&folder, &setup)?;
     output::folder(&folder.to_string_lossy())
@@ -158,7 +166,7 @@ fn check_folder(folder: &Path, setup: &str) -> Result<(), Failure> {
     if !std::fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_result)) {
         return Ok(());
     }
-    let known = std::fs::read(folder.join(suite::PROVENANCE)).ok();
+    let known = files::read(&folder.join(suite::PROVENANCE)).ok();
     let known: serde_json::Value =
         known.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     if known["setup"] == setup {

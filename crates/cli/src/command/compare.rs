@@ -125,12 +125,15 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
         uncertainty: arguments.uncertainty.draws,
         seed: arguments.seed,
     };
-    let to_stdout = arguments.records.apart(&[
+    let places = arguments.records.places(&[
         ("--summary-json", arguments.summary_json.as_deref()),
         ("--markdown", arguments.markdown.as_deref()),
         ("--report", arguments.report.as_deref()),
         ("--plot", arguments.plot.as_deref()),
     ])?;
+    places.reads_folders(&arguments.directories)?;
+    places.reads(arguments.machine.iter().chain(&arguments.card))?;
+    let to_stdout = places.to_stdout;
     let progress = progress::of(common);
     let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
     let mut folders = Vec::new();
@@ -144,7 +147,7 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
         let comparison = match compare(directory, &options, progress.as_ref()) {
             Ok(comparison) => comparison,
             Err(error) => {
-                complain(&Failure::from(error).to_string());
+                Failure::from(error).tell();
                 bad = true;
                 continue;
             }
@@ -164,7 +167,7 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
         within &= comparison.summary.within();
         let name = comparison.path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_else(|| comparison.path.display().to_string());
-        tables.push(format!("## `{name}`\n{}", summary_markdown(&comparison.summary)));
+        tables.push(format!("## {}\n{}", files::shown_code(&name), summary_markdown(&comparison.summary)));
         if arguments.report.is_some() {
             sections.extend(page_of(&comparison, &name, sections.len()));
         }

@@ -63,9 +63,11 @@ pub struct FitArgs {
 }
 
 pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments
+    let places = arguments
         .records
-        .apart(&[("--output", arguments.output.as_deref()), ("--ablate", arguments.ablate.as_deref())])?;
+        .places(&[("--output", arguments.output.as_deref()), ("--ablate", arguments.ablate.as_deref())])?;
+    places.reads_folders(&arguments.directories)?;
+    let to_stdout = places.to_stdout;
     let name = match &arguments.output {
         Some(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
         None => Some("fitted".to_owned()),

@@ -50,7 +50,9 @@ pub fn all_figures(library: &Library) -> BTreeSet<String> {
 
 pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let to_stdout = arguments.records.apart(&[])?;
+    let places = arguments.records.places(&[])?;
+    places.reads(&arguments.name)?;
+    let to_stdout = places.to_stdout;
     if arguments.sources {
         return show_sources(&library, arguments, to_stdout);
     }

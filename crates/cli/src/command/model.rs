@@ -51,7 +51,7 @@ pub struct ModelArgs {
 }
 
 pub fn run(_: &Common, arguments: &ModelArgs) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
+    let to_stdout = arguments.records.places(&[("--plot", arguments.plot.as_deref())])?.to_stdout;
     let generation = Generation::ALL[usize::from(arguments.generation - 1)];
     let (mps, mrrs) = (Bytes::new(arguments.mps), Bytes::new(arguments.mrrs));
     let link = Link::new(generation, arguments.lanes, mps, mrrs).map_err(Failure::new)?;

@@ -22,7 +22,7 @@ pub struct ProgramsArgs {
 }
 
 pub fn run(arguments: &ProgramsArgs) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[])?;
+    let to_stdout = arguments.records.places(&[])?.to_stdout;
     let provenance = output::provenance(0, &[], &machine::Library::built_in());
     let Some(name) = &arguments.name else {
         let all = PROGRAMS.iter().map(|p| serde_json::json!({ "name": p.name, "about": p.about() }));

@@ -41,6 +41,8 @@ pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     };
     let shape = find(&shapes, kind)?;
+    let options = [("--markdown", arguments.markdown.as_deref()), ("--schema", arguments.schema.as_deref())];
+    output::Places::new(&options)?;
     let page = shape.markdown();
     if let Some(path) = &arguments.markdown {
         output::write(path, page.as_bytes())?;

@@ -82,7 +82,12 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
     if arguments.list {
         return list(arguments, &asked);
     }
-    let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
+    let mut places = arguments.records.places(&[("--plot", arguments.plot.as_deref())])?;
+    for seed in seeds.iter().filter(|_| arguments.report.is_some()) {
+        let folder = arguments.report.clone().unwrap_or_default();
+        places.writes("--report", &folder.join(format!("{seed}.html")))?;
+    }
+    let to_stdout = places.to_stdout;
     let (mut all, mut provenance, mut charts) = (Vec::new(), Provenance::default(), Vec::new());
     for seed in seeds {
         let began = Instant::now();
@@ -171,7 +176,7 @@ fn nothing_asked(seeds: &[&str], arguments: &ReproduceArgs) -> Failure {
 
 /// Lists claims, figures and experiments.
 fn list(arguments: &ReproduceArgs, asked: &[AskedClaims]) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[])?;
+    let to_stdout = arguments.records.places(&[])?;
     let nothing = Evidence::default();
     let claims = asked.iter().flat_map(|asked| asked.file.judge_claims(&nothing));
     let points = asked.iter().flat_map(|asked| asked.file.judge_figures(&nothing));

@@ -38,6 +38,10 @@ pub struct RunArgs {
     /// machine), or `host.a.iommu=strict` (of the scenario's host `a`).
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
+    /// The folder below which the scenario's own files are written: captures and drives' blocks. By default, the folder
+    /// of the scenario's file; for a built-in scenario, the current one.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Show where CPU time was spent: per task, by part of program and kernel; in interrupts; and idle.
     #[arg(long)]
     accounting: bool,
@@ -58,12 +62,21 @@ pub struct RunArgs {
     plot: Option<PathBuf>,
 }
 
+impl RunArgs {
+    fn named(&self) -> input::Named<'_> {
+        input::Named { scenario: &self.scenario, folder: self.folder.as_deref() }
+    }
+}
+
 pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments
+    let mut places = arguments
         .records
-        .apart(&[("--folded", arguments.folded.as_deref()), ("--plot", arguments.plot.as_deref())])?;
+        .places(&[("--folded", arguments.folded.as_deref()), ("--plot", arguments.plot.as_deref())])?;
     let library = input::library(common);
-    let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
+    let experiment = input::scenario(&library, &arguments.named(), "--set", &arguments.set)?;
+    input::places(&mut places, &library, &experiment)?;
+    let to_stdout = places.to_stdout;
+    let setup = match experiment {
         Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup, to_stdout),
         Experiment::Bench(setup) => setup,
     };
@@ -141,7 +154,7 @@ fn on_computers(
     output::plot(arguments.plot.as_deref(), &[output::fullness(windows)], &provenance)?;
     if !to_stdout {
         output::heading(&provenance);
-        output::print(&format!("{}\n", setup.summary));
+        output::print(&(output::prose(&setup.summary) + "\n"));
         output::print(&output::link_lines(&links));
         for borrow in &setup.cluster.borrows {
             output::print(&output::prose(&format!("lent {}", borrow.reach(&setup.hosts))));

@@ -47,6 +47,10 @@ pub struct SweepArgs {
     /// Change a value in all runs, as `run` does.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
+    /// The folder below which the scenario's own files are written: captures and drives' blocks. By default, the folder
+    /// of the scenario's file; for a built-in scenario, the current one.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Show where CPU time was spent, for each value.
     #[arg(long)]
     accounting: bool,
@@ -60,6 +64,12 @@ pub struct SweepArgs {
     /// Plot the first rate over the first key, or else the first quantity, as SVG, or as PDF for FILE.pdf.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
+}
+
+impl SweepArgs {
+    fn named(&self) -> input::Named<'_> {
+        input::Named { scenario: &self.scenario, folder: self.folder.as_deref() }
+    }
 }
 
 /// A combination of values, and the resulting scenario.
@@ -89,11 +99,14 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
         }
     }
     let pictures = [("--report", arguments.report.as_deref()), ("--plot", arguments.plot.as_deref())];
-    let to_stdout = arguments.records.apart(&pictures)?;
+    let mut places = arguments.records.places(&pictures)?;
+    let to_stdout = places.to_stdout;
     let library = input::library(common);
     let (mut variants, mut computers) = (Vec::new(), Vec::new());
     for values in combinations(&arguments.over) {
-        match load(&library, arguments, &values)? {
+        let experiment = load(&library, arguments, &values)?;
+        input::places(&mut places, &library, &experiment)?;
+        match experiment {
             Experiment::Computers(setup) => computers.push((values, setup)),
             Experiment::Bench(setup) => variants.push((values, setup)),
         }
@@ -133,10 +146,10 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
 fn load(library: &Library, arguments: &SweepArgs, values: &Combination) -> Result<Experiment, Failure> {
     // Errors in the common changes are reported as such.
     if !arguments.set.is_empty() {
-        input::scenario(library, &arguments.scenario, "--set", &arguments.set)?;
+        input::scenario(library, &arguments.named(), "--set", &arguments.set)?;
     }
     let changes: Vec<(String, String)> = arguments.set.iter().chain(values).cloned().collect();
-    input::scenario(library, &arguments.scenario, "--over", &changes)
+    input::scenario(library, &arguments.named(), "--over", &changes)
 }
 
 fn write(arguments: &SweepArgs, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {

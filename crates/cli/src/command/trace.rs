@@ -39,6 +39,10 @@ pub struct TraceArgs {
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
+    /// The folder below which the scenario's own files are written: captures and drives' blocks. By default, the folder
+    /// of the scenario's file; for a built-in scenario, the current one.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Number of the scenario's pcie-bench run, counted from 1; by default, the first.
     #[arg(long, value_name = "N")]
     run: Option<usize>,
@@ -90,6 +94,10 @@ fn types(text: &str) -> Result<Filter, UnknownType> {
 }
 
 impl TraceArgs {
+    fn named(&self) -> input::Named<'_> {
+        input::Named { scenario: &self.scenario, folder: self.folder.as_deref() }
+    }
+
     fn span(&self) -> Span {
         let packets =
             self.packets.unwrap_or(if matches!(self.until, Some(Until::Time(_))) { 0 } else { 100 });
@@ -99,10 +107,14 @@ impl TraceArgs {
 
 pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let to_stdout = arguments
-        .records
-        .apart(&[("--perfetto", arguments.perfetto.as_deref()), ("--pcapng", arguments.pcapng.as_deref())])?;
-    let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
+    let mut places = arguments.records.places(&[
+        ("--perfetto", arguments.perfetto.as_deref()),
+        ("--pcapng", arguments.pcapng.as_deref()),
+    ])?;
+    let experiment = input::scenario(&library, &arguments.named(), "--set", &arguments.set)?;
+    input::places(&mut places, &library, &experiment)?;
+    let to_stdout = places.to_stdout;
+    let setup = match experiment {
         Experiment::Computers(_) if arguments.run.is_some() => {
             let message = "--run is for scenarios with pcie-bench: on computers, all programs run together";
             return Err(Failure::new(message));

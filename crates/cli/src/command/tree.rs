@@ -29,6 +29,10 @@ pub struct TreeArgs {
     /// Change a value of the scenario.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
+    /// The folder below which the scenario's own files are written: captures and drives' blocks. By default, the folder
+    /// of the scenario's file; for a built-in scenario, the current one.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Write each host's configuration spaces into this folder as HOST.lspci: `lspci -F HOST.lspci -vvv` shows them.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     lspci: Option<PathBuf>,
@@ -38,6 +42,12 @@ pub struct TreeArgs {
     nvme: Option<PathBuf>,
     #[command(flatten)]
     records: Records,
+}
+
+impl TreeArgs {
+    fn named(&self) -> input::Named<'_> {
+        input::Named { scenario: &self.scenario, folder: self.folder.as_deref() }
+    }
 }
 
 /// A folder as JSON: attributes are strings, folders are objects.
@@ -65,11 +75,12 @@ fn attributes(tree: &Value) -> Vec<Value> {
 }
 
 pub fn run(common: &Common, arguments: &TreeArgs) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[])?;
+    let mut places = arguments.records.places(&[])?;
     let library = input::library(common);
-    let Experiment::Computers(setup) =
-        input::scenario(&library, &arguments.scenario, "--set", &arguments.set)?
-    else {
+    let experiment = input::scenario(&library, &arguments.named(), "--set", &arguments.set)?;
+    input::places(&mut places, &library, &experiment)?;
+    let to_stdout = places.to_stdout;
+    let Experiment::Computers(setup) = experiment else {
         return Err(Failure::new(format!(
             "{} has a machine with a card, on which no kernel runs; `tree` is for scenarios with computers, such as pktgen",
             arguments.scenario

@@ -2,6 +2,7 @@
 
 pub mod answer;
 mod counters;
+mod places;
 mod programs;
 mod records;
 mod rows;
@@ -9,8 +10,10 @@ pub mod sweep;
 mod trust;
 
 use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
 
 use machine::Library;
 use results::Provenance;
@@ -22,6 +25,7 @@ use nearfar::bench::Bench;
 use nearfar::records::made_from;
 
 pub use counters::{counter_summary, counter_table, fullness};
+pub use places::Places;
 pub use programs::number;
 pub use programs::{account_table, folded, program_table, warning_lines};
 pub use records::Records;
@@ -39,7 +43,8 @@ static UNWRITTEN: OnceLock<String> = OnceLock::new();
 pub fn print(text: &str) {
     use std::io::Write as _;
     let mut out = io::stdout().lock();
-    note_unwritten(writeln!(out, "{text}").and_then(|()| out.flush()));
+    let text = files::shown(text);
+    note_unwritten(crate::closed::check().and_then(|()| writeln!(out, "{text}")).and_then(|()| out.flush()));
 }
 
 /// Stores an error of standard output, unless the pipe was closed.
@@ -82,7 +87,7 @@ pub fn measured(folder: &Path) -> Option<Input> {
 
 /// A file as an input of this kind.
 pub fn input(kind: &str, path: &Path) -> Option<Input> {
-    let sha256 = files::sha256(&std::fs::read(path).ok()?);
+    let sha256 = files::sha256(&files::read(path).ok()?);
     Some(Input { kind: kind.into(), name: path.display().to_string(), sha256 })
 }
 
@@ -138,18 +143,25 @@ pub fn list(
 /// Writes a file whose format has no place for provenance, and a second file next to it with the provenance.
 pub fn with_origin(path: &Path, bytes: &[u8], provenance: &Provenance) -> Result<(), Failure> {
     write(path, bytes)?;
-    if is_stdout(Some(path)) {
-        return Ok(());
-    }
+    if keeps(path) { json(Some(&origin(path)), provenance) } else { Ok(()) }
+}
+
+/// The second file of [`with_origin`].
+fn origin(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".provenance.json");
-    json(Some(Path::new(&name)), provenance)
+    name.into()
+}
+
+/// Whether a path is that of a file, with others beside it: not of a pipe or a device.
+fn keeps(path: &Path) -> bool {
+    !is_stdout(Some(path)) && std::fs::metadata(path).map_or(true, |known| known.is_file())
 }
 
 /// Writes a line to standard error, ignoring a closed pipe (`nearfar ... 2>&1 | head`).
 pub fn complain(text: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", files::shown(text));
 }
 
 /// Whether `path` is standard output; then nothing else may be printed there.
@@ -161,28 +173,13 @@ pub fn is_stdout(path: Option<&Path>) -> bool {
 pub fn json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(value).map_err(Failure::new)? + "\n";
-    write(path, text.as_bytes())
-}
-
-/// Fails if two options write to the same place.
-pub fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
-    for (n, (option, path)) in outputs.iter().enumerate() {
-        if let Some((other, path)) =
-            outputs[..n].iter().find(|(_, other)| other == path).and_then(|(o, p)| Some((o, (*p)?)))
-        {
-            let place = path.display();
-            return Err(Failure::new(format!(
-                "{other} and {option} both write to `{place}`; give one of them another file"
-            )));
-        }
-    }
-    Ok(())
+    write(path, files::shown_json(&text).as_bytes())
 }
 
 /// Writes a file and creates its folders; writes to standard output for `-`.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    if is_stdout(Some(path)) {
-        print(String::from_utf8_lossy(bytes).trim_end());
+    if let (true, Ok(text)) = (is_stdout(Some(path)), std::str::from_utf8(bytes)) {
+        print(text.trim_end());
         return Ok(());
     }
     write_with(path, |out| out.write_all(bytes))
@@ -195,15 +192,32 @@ pub fn write_with(
 ) -> Result<(), Failure> {
     if is_stdout(Some(path)) {
         let mut out = io::BufWriter::new(io::stdout().lock());
-        let written = give(&mut out).and_then(|()| io::Write::flush(&mut out));
+        let written =
+            crate::closed::check().and_then(|()| give(&mut out)).and_then(|()| io::Write::flush(&mut out));
         note_unwritten(written);
         return Ok(());
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
         complain(&format!("note: made the folder {}", folder.display()));
     }
+    let _waiting = waits_for_reader(path);
     files::write_with(path, give)
         .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
+}
+
+/// Says that nobody reads a pipe, if that takes longer than a moment. The note is off once what it returns is dropped.
+fn waits_for_reader(path: &Path) -> Option<mpsc::Sender<()>> {
+    if !std::fs::metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
+        return None;
+    }
+    let (done, ended) = mpsc::channel();
+    let note = format!("note: waiting for somebody to read `{}`, which is a pipe", path.display());
+    std::thread::spawn(move || {
+        if ended.recv_timeout(Duration::from_secs(2)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            complain(&note);
+        }
+    });
+    Some(done)
 }
 
 /// Writes charts as a picture, if requested: as PDF if the file is called so, else as SVG.
@@ -224,8 +238,8 @@ pub fn plot(path: Option<&Path>, charts: &[Chart], provenance: &Provenance) -> R
 /// Parses an output file argument; `-` is standard output. Checked before anything is simulated.
 pub fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    if is_stdout(Some(&path)) {
-        return Ok(path);
+    if is_stdout(Some(&path)) || files::is_stdout(&path) {
+        return Ok("-".into());
     }
     if path.is_dir() || text.ends_with('/') {
         return Err("it is a folder; name a file in it".into());
@@ -239,9 +253,11 @@ pub fn file(text: &str) -> Result<PathBuf, String> {
 
 /// As [`file()`], for binary data.
 pub fn binary(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "-" => Err("it is binary and cannot go to a terminal; name a file".into()),
-        _ => file(text),
+    match file(text)? {
+        path if text == "-" || is_stdout(Some(&path)) && io::stdout().is_terminal() => {
+            Err("it is binary and cannot go to a terminal; name a file".into())
+        }
+        path => Ok(path),
     }
 }
 

@@ -167,7 +167,7 @@ pub fn folded(accounts: &[Account]) -> String {
             text += &format!("{};{name};{part} {}\n", account.host, time.as_ps() / 1000);
         }
     }
-    text
+    files::shown(&text).into_owned()
 }
 
 /// A number with only its significant digits.

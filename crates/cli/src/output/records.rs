@@ -6,7 +6,7 @@ use results::Provenance;
 use results::records;
 use serde_json::Value;
 
-use super::{apart, binary, file, is_stdout, list, with_origin, write};
+use super::{Places, binary, file, list, with_origin, write};
 use crate::failure::Failure;
 
 /// Options for a command's records.
@@ -24,17 +24,17 @@ pub struct Records {
 }
 
 impl Records {
-    /// Fails if two outputs, including a command's `others`, go to the same place. Returns true if one goes to
-    /// standard output, where nothing else may be printed then.
-    pub fn apart(&self, others: &[(&str, Option<&Path>)]) -> Result<bool, Failure> {
+    /// All outputs, including a command's `others`.
+    ///
+    /// # Errors
+    /// If two go to the same place.
+    pub fn places(&self, others: &[(&str, Option<&Path>)]) -> Result<Places, Failure> {
         let own = [
             ("--json", self.json.as_deref()),
             ("--csv", self.csv.as_deref()),
             ("--parquet", self.parquet.as_deref()),
         ];
-        let all = [&own, others].concat();
-        apart(&all)?;
-        Ok(all.iter().any(|(_, path)| is_stdout(*path)))
+        Places::new(&[&own, others].concat())
     }
 
     /// Path of the JSON, for a command whose JSON is not a list.

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// Persistent bytes. Bytes that were never written read as zero.
 pub trait Media {
@@ -102,31 +101,19 @@ pub struct FileMedia {
 }
 
 impl FileMedia {
-    /// Media in `file`, opened for reading and writing, with `capacity` bytes. The file stays locked as long as the
-    /// media exist, so that no second drive, in this or another process, can use it.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if somebody has locked it; if the file cannot have that length.
-    pub fn new(file: File, capacity: u64) -> io::Result<Self> {
-        // `File::try_lock` of the standard library needs Rust 1.89, newer than the minimum supported version.
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Some file systems do not support locks; use the file without one.
-            Ok(()) | Err(Errno::NOTSUP | Errno::NOLCK) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let length = file.metadata()?.len();
-        if length < capacity {
-            file.set_len(capacity)?;
-        }
-        Ok(Self { file, durable: true, written: (length == 0).then(BTreeSet::new) })
+    /// Media in `file`, opened for reading and writing, which has the blocks from its first byte on. It `is_new` if none of
+    /// them was ever written.
+    pub fn new(file: File, is_new: bool) -> Self {
+        Self { file, durable: true, written: is_new.then(BTreeSet::new) }
     }
 
-    /// Media in a temporary file, which is never synced to disk.
+    /// Media of `capacity` bytes in a temporary file, which is never synced to disk.
     ///
     /// # Errors
     /// If the file cannot have that length.
     pub fn temporary(file: File, capacity: u64) -> io::Result<Self> {
-        Ok(Self { durable: false, ..Self::new(file, capacity)? })
+        file.set_len(capacity)?;
+        Ok(Self { durable: false, ..Self::new(file, true) })
     }
 }
 
@@ -185,28 +172,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_file_is_for_one_drive_at_a_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("blocks");
-        let open =
-            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
-        let mut first = FileMedia::new(open(), 1 << 20).unwrap();
-        first.write(0, &[7]).unwrap();
-        let second = FileMedia::new(open(), 2 << 20).map(|_| ()).map_err(|error| error.kind());
-        assert_eq!(second, Err(io::ErrorKind::WouldBlock));
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20, "it has not been touched");
-        drop(first);
-        let mut byte = [0];
-        FileMedia::new(open(), 1 << 20).unwrap().read(0, &mut byte).unwrap();
-        assert_eq!(byte, [7]);
-    }
-
-    #[test]
     fn what_is_discarded_takes_no_room() {
         let path = std::env::temp_dir().join(format!("nearfar-media-{}", std::process::id()));
         let open =
             || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
-        let mut media = FileMedia::new(open(), 8 << 20).unwrap();
+        let file = open();
+        file.set_len(8 << 20).unwrap();
+        let mut media = FileMedia::new(file, true);
         media.write(5_000, &vec![7; 1 << 20]).unwrap();
         media.discard(6_000, 1 << 20).unwrap();
         let mut bytes = vec![1; 4_000];

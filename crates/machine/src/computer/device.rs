@@ -15,6 +15,7 @@ use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scenario::Changes;
 use crate::source::Place;
+use files::Folder;
 use units::Bytes;
 
 record! {
@@ -36,8 +37,9 @@ record! {
         second_slot: Option<Placed<String>>,
         /// Removed: use `links`.
         second_host: Option<Placed<String>>,
-        /// File for the drive's blocks, relative to the current directory. It is created if it does not exist,
-        /// persists after the run, and can be used by one run at a time. A temporary file if not given.
+        /// File for the drive's blocks, below the scenario's folder or that of `--folder`. It is created if it does not
+        /// exist, persists after the run, and can be used by one run at a time. Any other file is refused, unless its
+        /// last line says that it holds a drive of this size. A temporary file if not given.
         backing: Option<Placed<String>>,
         /// Sizes of the drive's namespaces in bytes; a single one with the whole capacity if not given.
         namespaces: Option<Placed<Several<Bytes>>>,
@@ -341,7 +343,7 @@ pub(super) fn shared_backings(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) 
     for device in hosts.iter().flat_map(|host| &host.devices) {
         let DeviceFile::Drive(drive) = &device.kind else { continue };
         let Some(backing) = &drive.backing else { continue };
-        if !seen.insert(&backing.value) {
+        if !seen.insert(Folder::default().path(&backing.value)) {
             let message = format!("`{}` already holds the blocks of another drive", backing.value);
             wrong.push(Diagnostic::new(&backing.place, message).help("a file for each drive"));
         }

@@ -42,6 +42,8 @@ use crate::traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, Sourc
 pub use settings::{DmaMode, TeamMode};
 use units::Bytes;
 
+use files::Folder;
+
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
 pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
@@ -257,6 +259,8 @@ pub struct ComputerSetup {
     pub events: Vec<EventSetup>,
     /// What is possible, and perhaps not meant.
     pub doubts: Vec<Diagnostic>,
+    /// Where the files that it names are written: its own folder, the current one for a built-in scenario.
+    pub folder: Folder,
 }
 
 impl ComputerSetup {
@@ -266,6 +270,7 @@ impl ComputerSetup {
     /// All errors of the scenario; if there are none, those of the first invalid file; if there are none, all
     /// inconsistencies.
     pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
+        let folder = Folder::new(library.folder_of(scenario.name(), scenario.text()));
         let mut scenario = scenario.read()?;
         let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
         riser::resolve(&mut scenario.host, &mut wrong);
@@ -329,6 +334,7 @@ impl ComputerSetup {
             cluster,
             events,
             doubts,
+            folder,
         })
     }
 }

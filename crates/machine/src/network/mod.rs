@@ -110,7 +110,8 @@ record! {
     pub struct CaptureEntry {
         /// The port, in the syntax of a cable's end.
         port: Placed<String>,
-        /// The pcapng file to write. Captures of several ports may share one.
+        /// The pcapng file to write, below the scenario's folder or that of `--folder`. It replaces only captures that
+        /// nearfar wrote. Captures of several ports may share one.
         file: Placed<String>,
     }
 }

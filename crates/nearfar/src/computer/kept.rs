@@ -29,12 +29,19 @@ pub(super) fn key(setup: &ComputerSetup) -> Option<String> {
     let mut setup = setup.clone();
     // The command line does not affect results.
     setup.network.comment.clear();
+    // Nor does a folder in which nothing is written.
+    setup.folder = files::Folder::default();
     cache::key("computers", &[&cache::digest(&setup)])
 }
 
 /// Gets the results for a key.
 pub(super) fn get(key: Option<&str>) -> Option<Counts> {
     cache::get::<Kept>(key)?.counts()
+}
+
+/// Reads an entry that may be damaged.
+pub(crate) fn try_kept(entry: impl FnOnce() -> Option<Kept>) {
+    let _ = entry().and_then(Kept::counts);
 }
 
 /// Stores results, unless a program failed.
@@ -44,8 +51,9 @@ pub(super) fn put(key: Option<&str>, counts: &Counts) {
     }
 }
 
+/// Results as the cache has them.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+pub(crate) struct Kept {
     done: Vec<KeptDone>,
     accounts: Vec<KeptAccount>,
     counted: Vec<(usize, Window, Vec<KeptArrival>)>,

@@ -99,9 +99,10 @@ use counting::Counting;
 pub(crate) use counting::device_names;
 pub(crate) use counting::readings;
 pub use counting::{Arrival, Counted};
+use device::BlockFiles;
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
 pub use finished::{Counts, FinishedProgram, Subject, Warning};
-pub(crate) use kept::is_repeatable;
+pub(crate) use kept::{is_repeatable, try_kept};
 pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
 pub use packets::{PacketCost, PacketCosts};
@@ -130,6 +131,14 @@ pub enum ComputerError {
     /// There is no room for a drive's backing file.
     #[error("cannot make a temporary file for a drive's blocks: {0}; name one with `backing`, or set TMPDIR")]
     Temporary(std::io::Error),
+    /// A file with a drive's blocks cannot be read or written.
+    #[error("cannot go on with {file}: {problem}; this machine's disk failed, and no simulated drive")]
+    Blocks {
+        /// What it is.
+        file: String,
+        /// System error.
+        problem: std::io::Error,
+    },
     /// A capture cannot be written.
     #[error("cannot write the capture {file}: {problem}")]
     Capture {
@@ -169,6 +178,7 @@ pub struct Computers {
     // Dropped first, since tasks hold references to the kernels' contents.
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
+    blocks: BlockFiles,
     captures: Captures,
     seed: u64,
     generators: Vec<PacketGenerator>,
@@ -543,12 +553,13 @@ impl Computers {
         }
         places.iter_mut().for_each(|place| place.plug_switches(&mut fabric));
         let (mut plugged_in, mut devices) = (Vec::new(), Vec::new());
+        let blocks = BlockFiles::new(setup.folder.clone());
         for (own, host) in setup.hosts.iter().enumerate() {
             let id = places[own].host;
             let plugged = |(n, device): (usize, &machine::DeviceSetup)| {
                 let seed = seed_of(host).part(&format!("device{n}"));
                 let node = machine::node(&setup.hosts, own, n);
-                device::plug(&mut fabric, &places, own, (n, device, node), seed)
+                device::plug(&mut fabric, &places, own, (n, device, node), &blocks, seed)
             };
             let all = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
             let (own_devices, nics): (Vec<EndpointId>, Vec<_>) = all.into_iter().unzip();
@@ -579,7 +590,7 @@ impl Computers {
             generators.map(|(n, setup)| PacketGenerator::new(&mut fabric, n, setup)).collect();
         let ends =
             network::Ends { devices: &devices, sources: &sources, sinks: &sinks, generators: &generators };
-        let (cables, captures) = network::connect(&mut fabric, &setup.network, ends, seed)?;
+        let (cables, captures) = network::connect(&mut fabric, (&setup.network, &setup.folder), ends, seed)?;
         let ntb_cables = cluster::connect(&mut fabric, setup, &devices);
         let borrows = cluster::borrows(setup, &devices);
         let simulation = Simulation::new(fabric);
@@ -607,6 +618,7 @@ impl Computers {
         Ok(Self {
             simulation,
             hosts,
+            blocks,
             captures,
             sources,
             generators,
@@ -643,6 +655,12 @@ impl Computers {
     /// # Errors
     /// If a host does not finish booting.
     pub fn boot(&self) -> Result<(), ComputerError> {
+        let booted = self.boot_all();
+        self.check_blocks()?;
+        booted
+    }
+
+    fn boot_all(&self) -> Result<(), ComputerError> {
         self.simulation.with(|fabric, scheduler| {
             let slots = self.hosts.iter().flat_map(|host| host.slots.values());
             slots.flat_map(|slots| &slots[1..]).for_each(|&empty| fabric.running(scheduler).pull(empty));
@@ -726,13 +744,27 @@ impl Computers {
         self.sources.iter().for_each(|source| source.start(&self.simulation, now));
     }
 
+    /// Whether a file with a drive's blocks has failed.
+    pub(crate) fn have_blocks_failed(&self) -> bool {
+        self.blocks.have_failed()
+    }
+
+    /// Ends a run in which a file with a drive's blocks has failed.
+    ///
+    /// # Errors
+    /// The first fault of such a file.
+    pub(crate) fn check_blocks(&self) -> Result<(), ComputerError> {
+        self.blocks.check()
+    }
+
     /// Finishes all captures.
     ///
     /// # Errors
     /// If a capture cannot be written.
     pub fn finish_captures(&self) -> Result<(), ComputerError> {
         self.captures.iter().try_for_each(|(file, capture)| {
-            capture.finish().map_err(|problem| ComputerError::Capture { file: file.clone(), problem })
+            let file = || file.display().to_string();
+            capture.finish().map_err(|problem| ComputerError::Capture { file: file(), problem })
         })
     }
 

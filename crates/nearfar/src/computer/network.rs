@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter};
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use engine::Seed;
-use files::Beside;
+use files::{Beside, Folder, Refused};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture, EthernetSwitchParams, FaultParams, Plug};
@@ -21,7 +21,7 @@ use super::traffic::{PacketGenerator, TrafficSource};
 const PROPAGATION: Duration = Duration::from_ns(20);
 
 /// Captures in progress, by file.
-pub type Captures = BTreeMap<String, Recording>;
+pub type Captures = BTreeMap<PathBuf, Recording>;
 
 /// A capture, written to a temporary file that is renamed when complete.
 pub struct Recording {
@@ -30,8 +30,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    fn begin(file: &Path, comment: &str) -> io::Result<Self> {
-        let beside = Beside::new(file)?;
+    fn begin(folder: &Folder, file: &str, comment: &str) -> Result<Self, Refused> {
+        let beside = folder.capture(file, wire::pcap::is_own)?;
         let capture = Capture::new(Box::new(BufWriter::new(beside.writer()?)), comment)?;
         Ok(Self { capture: Rc::new(RefCell::new(capture)), file: RefCell::new(Some(beside)) })
     }
@@ -66,7 +66,7 @@ pub struct Ends<'a> {
 /// If a capture's file cannot be written, at the line that names it.
 pub fn connect(
     fabric: &mut Fabric,
-    setup: &NetworkSetup,
+    (setup, folder): (&NetworkSetup, &Folder),
     Ends { devices, sources, sinks, generators }: Ends<'_>,
     seed: Seed,
 ) -> Result<(Vec<CableId>, Captures), Diagnostics> {
@@ -105,19 +105,17 @@ pub fn connect(
             Some(CableEnd { cable: cables[n], end: end as u8 })
         });
         let Some(place) = place else { continue };
-        let capture = match captures.get(&file.value) {
+        let path = folder.path(&file.value);
+        let capture = match captures.get(&path) {
             Some(recording) => Rc::clone(&recording.capture),
             None => {
-                let begun = Recording::begin(Path::new(&file.value), &setup.comment);
-                let recording = begun.map_err(|problem| {
+                let begun = Recording::begin(folder, &file.value, &setup.comment);
+                let recording = begun.map_err(|Refused { problem, remedy }| {
                     let message = format!("cannot write the capture `{}`: {problem}", file.value);
-                    file.complaint(
-                        message,
-                        Some("a file that can be written, in a folder that there is".into()),
-                    )
+                    file.complaint(message, Some(remedy))
                 })?;
                 let capture = Rc::clone(&recording.capture);
-                captures.insert(file.value.clone(), recording);
+                captures.insert(path, recording);
                 capture
             }
         };

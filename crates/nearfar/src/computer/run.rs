@@ -157,11 +157,13 @@ pub fn run_watched(
                 && ended.done.borrow().len() == before
                 && computers.simulation().now() < next
                 && !observer.has_enough()
+                && !computers.have_blocks_failed()
                 && !events.are_due(&computers, fabric)
         });
         if !is_awaited.get() {
             return Err(ComputerError::Unwanted);
         }
+        computers.check_blocks()?;
         let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
         let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));
         if is_quiet && !are_due() {
@@ -178,6 +180,7 @@ pub fn run_watched(
         write_back(&computers);
     }
     progress.end();
+    computers.check_blocks()?;
     computers.finish_captures()?;
     let mut done = ended.done.take();
     done.sort_by_key(|done| done.subject);

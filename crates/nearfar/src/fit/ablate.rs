@@ -197,7 +197,7 @@ fn save(file: &Path, paths: &[PathBuf], done: &[Ablated]) -> Result<(), FitError
 }
 
 fn load(file: &Path, paths: &[PathBuf]) -> Result<Vec<Ablated>, FitError> {
-    let text = match std::fs::read_to_string(file) {
+    let text = match files::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(wrong(file, format!("it cannot be read: {error}"))),

@@ -165,8 +165,10 @@ pub fn summary_markdown(summary: &Summary) -> String {
             None => "not judged",
         };
         text += &format!(
-            "| `{}` | {} | {} | {numbers} | {verdict} |\n",
-            family.family, family.rows, family.counted
+            "| {} | {} | {} | {numbers} | {verdict} |\n",
+            files::shown_code(&family.family),
+            family.rows,
+            family.counted
         );
     }
     text

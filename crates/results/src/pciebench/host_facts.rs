@@ -26,7 +26,7 @@ impl HostFacts {
     /// Reads the available files in `directory`.
     pub fn read(directory: &Path) -> Self {
         let text = |name: &str| {
-            let bytes = std::fs::read(directory.join(name)).unwrap_or_default();
+            let bytes = files::read(&directory.join(name)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let mut node_gib = nodes(&text("sys-numactl.txt"));

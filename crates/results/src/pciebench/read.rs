@@ -83,7 +83,7 @@ impl ResultFile {
 /// If the file is not exactly a result file of pcie-bench: empty, truncated, wrong header, wrong number of columns,
 /// malformed number, or a row that contradicts itself or the file's name. Nothing is skipped.
 pub fn read_file(path: &Path) -> Result<ResultFile, ReadError> {
-    let bytes = std::fs::read(path).map_err(|e| ReadError::new(path, None, e.into()))?;
+    let bytes = files::read(path).map_err(|e| ReadError::new(path, None, e.into()))?;
     read_bytes(path, &bytes)
 }
 

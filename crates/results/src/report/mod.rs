@@ -181,7 +181,7 @@ impl Report {
 
     /// The page.
     pub fn to_html(&self) -> String {
-        html::page(self)
+        files::shown(&html::page(self)).into_owned()
     }
 }
 

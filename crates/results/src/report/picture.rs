@@ -47,12 +47,13 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
     }
     let titles: Vec<&str> = charts.iter().map(|chart| &*chart.title).collect();
     let (parts, dark) = coloured(&parts);
-    Some(format!(
+    let picture = format!(
         "<svg width=\"{WIDTH}\" height=\"{y}\" viewBox=\"0 0 {WIDTH} {y}\" xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" \
          font-family=\"Helvetica, Arial, sans-serif\" aria-label=\"{}\">\n<style>@media (prefers-color-scheme: dark) {{ {dark}}}</style>\n\
          <rect width=\"{WIDTH}\" height=\"{y}\" fill=\"{GROUND}\"/>\n{parts}</svg>\n",
         escaped(&titles.join("; "))
-    ))
+    );
+    Some(files::shown(&picture).into_owned())
 }
 
 /// Replaces the theme's variables by its light colours, which every program reads, and returns the rules that replace

@@ -94,6 +94,31 @@ pub enum Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InterfaceId(u32, Contents);
 
+/// Application that writes captures, in the section header.
+const APPLICATION: &[u8] = b"nearfar";
+
+/// Whether a file with this beginning was written by a [`PcapngWriter`].
+pub fn is_own(begin: &[u8]) -> bool {
+    let word = |at: usize| Some(u32::from_le_bytes(begin.get(at..)?.first_chunk().copied()?));
+    let half = |at: usize| Some(u16::from_le_bytes(begin.get(at..)?.first_chunk().copied()?));
+    let own = || {
+        if (word(0)?, word(8)?) != (SECTION_HEADER, BYTE_ORDER) {
+            return None;
+        }
+        // Kind, length, byte order, version and length of the section come before the options.
+        let mut at = 24;
+        while half(at)? != END_OF_OPTIONS {
+            let length = usize::from(half(at + 2)?);
+            if half(at)? == USER_APPLICATION {
+                return Some(begin.get(at + 4..at + 4 + length)? == APPLICATION);
+            }
+            at += 4 + length.next_multiple_of(4);
+        }
+        None
+    };
+    own().unwrap_or(false)
+}
+
 /// Writes a capture.
 pub struct PcapngWriter<W: Write> {
     out: W,
@@ -115,7 +140,7 @@ impl<W: Write> PcapngWriter<W> {
         if !comment.is_empty() {
             writer.option(COMMENT, comment.as_bytes());
         }
-        writer.option(USER_APPLICATION, b"nearfar");
+        writer.option(USER_APPLICATION, APPLICATION);
         writer.option(END_OF_OPTIONS, &[]);
         writer.finish_block(SECTION_HEADER)?;
         Ok(writer)
@@ -210,6 +235,11 @@ mod tests {
         let time = Time::from_ps(1 << 43);
         capture.packet(port, time, Direction::Out, &[0xab; 65]).unwrap();
         let bytes = capture.finish().unwrap();
+        assert!(is_own(&bytes) && (0..64).all(|length| !is_own(&bytes[..length.min(40)])));
+        let mut other = bytes.clone();
+        let name = bytes.windows(7).position(|part| part == APPLICATION).unwrap();
+        other[name] = b'd';
+        assert!(!is_own(&other));
         assert!(bytes.windows(6).any(|window| window == b"seed 1"));
         let mut kinds = Vec::new();
         let mut rest = &bytes[..];

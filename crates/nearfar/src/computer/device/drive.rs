@@ -1,11 +1,9 @@
 //! NVMe drives.
 
-use std::fs::File;
-
-use devices::nvme::{ControllerTiming, FileMedia, FlashParams, Media, MediaTiming, Nvme, NvmeParams};
+use devices::nvme::{ControllerTiming, FlashParams, MediaTiming, Nvme, NvmeParams};
 use drivers::nvme::NvmeOptions;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use machine::{Drive, DriveSetup, NvmeDriverEntry, Placed};
+use machine::{Drive, DriveSetup, NvmeDriverEntry};
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
@@ -34,37 +32,10 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
         filled: capacity as f64 / flash.raw.value.get() as f64,
         erase: flash.erase.value,
     });
-    let device = Nvme::new(params, media(setup.backing.as_ref(), capacity)?)
+    let device = Nvme::new(params, slot.blocks.open(setup.backing.as_ref(), capacity)?)
         .map_err(|error| TopologyError::Card(error.to_string()))?;
     let core = EndpointParams::ideal(drive.controller.tags.value.get() as u16);
     Ok(slot.fabric.add_endpoint(core, &links, Box::new(device)))
-}
-
-/// A sparse file for the blocks: the one that the scenario names, or a temporary one without a name.
-fn media(backing: Option<&Placed<String>>, capacity: u64) -> Result<Box<dyn Media>, ComputerError> {
-    let Some(backing) = backing else {
-        let made = tempfile::tempfile().and_then(|file| FileMedia::temporary(file, capacity));
-        return Ok(Box::new(made.map_err(ComputerError::Temporary)?));
-    };
-    let open = || {
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(&backing.value)?;
-        if !file.metadata()?.is_file() {
-            return Err(std::io::Error::other("it is not a regular file"));
-        }
-        FileMedia::new(file, capacity)
-    };
-    let opened = open().map_err(|problem: std::io::Error| {
-        let (problem, help) = match problem.kind() {
-            std::io::ErrorKind::WouldBlock => (
-                "another drive has its blocks there, in this run or in another one that goes on".into(),
-                "a file for each drive, or none where runs go on side by side; or wait until the other run has ended",
-            ),
-            _ => (problem.to_string(), "a file that can be written, in a folder that there is"),
-        };
-        backing.complaint(format!("cannot keep blocks in `{}`: {problem}", backing.value), Some(help.into()))
-    });
-    Ok(Box::new(opened?))
 }
 
 /// How the driver is loaded.

@@ -1,5 +1,6 @@
 //! Devices, from their files into slots.
 
+mod blocks;
 mod card;
 mod drive;
 mod gpu;
@@ -29,6 +30,8 @@ use wire::pcie::{Generation, Width};
 use super::ComputerError;
 use crate::topology;
 
+pub use blocks::BlockFiles;
+
 /// Where a device goes, and what a device's file may ask for on the way.
 struct Slot<'a> {
     fabric: &'a mut Fabric,
@@ -40,6 +43,7 @@ struct Slot<'a> {
     links: &'a [LinkSetup],
     /// The device's number in its host.
     number: usize,
+    blocks: &'a BlockFiles,
     seed: Seed,
 }
 
@@ -126,10 +130,11 @@ pub fn plug(
     places: &[HostSlots<'_>],
     own: usize,
     (number, device, node): (usize, &DeviceSetup, u8),
+    blocks: &BlockFiles,
     seed: Seed,
 ) -> Result<(EndpointId, Option<NicHandle>), ComputerError> {
     let (host, machine) = (places[own].host, &places[own].setup.machine.host);
-    let slot = Slot { fabric, host, machine, places, links: &device.links, number, seed };
+    let slot = Slot { fabric, host, machine, places, links: &device.links, number, blocks, seed };
     match &device.kind {
         DeviceFile::Drive(drive) => Ok((drive::plug(slot, drive)?, None)),
         DeviceFile::Nic(nic) => {

@@ -1,0 +1,132 @@
+//! What a command reads and writes: an output is no second output, and nothing that is read.
+
+use std::path::{Path, PathBuf};
+
+use files::Place;
+use machine::{ComputerSetup, DeviceFile, Library};
+
+use super::is_stdout;
+use crate::failure::Failure;
+
+/// The outputs of a command.
+pub struct Places {
+    /// Whether one is the standard output; then nothing else may be printed there.
+    pub to_stdout: bool,
+    outputs: Vec<(String, Place)>,
+}
+
+impl Places {
+    /// Options with their files.
+    ///
+    /// # Errors
+    /// If two are the same file.
+    pub fn new(options: &[(&str, Option<&Path>)]) -> Result<Self, Failure> {
+        let printed = Place::of_stdout().map(|place| ("what is printed".to_owned(), place));
+        let mut all = Self { to_stdout: false, outputs: printed.into_iter().collect() };
+        for &(option, path) in options {
+            let Some(path) = path else { continue };
+            all.to_stdout |= is_stdout(Some(path));
+            all.writes(option, path)?;
+            if ORIGIN_BESIDE.contains(&option) && super::keeps(path) {
+                all.writes(&format!("the origin of {option}"), &super::origin(path))?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds an output.
+    ///
+    /// # Errors
+    /// If it is the same file as another one.
+    pub fn writes(&mut self, what: &str, path: &Path) -> Result<(), Failure> {
+        let place = match is_stdout(Some(path)) {
+            true => Place::New("-".into()),
+            false => Place::of(path),
+        };
+        if let Some((other, _)) =
+            self.outputs.iter().find(|(_, other)| *other == place && place != Place::Device)
+        {
+            let path = path.display();
+            if other == what {
+                return Err(Failure::new(format!(
+                    "every point of the sweep would write {what}; leave it out, or give each point another file with --over"
+                )));
+            }
+            return Err(Failure::new(format!(
+                "{other} and {what} both write to `{path}`; give one of them another file"
+            )));
+        }
+        self.outputs.push((what.to_owned(), place));
+        Ok(())
+    }
+
+    /// Adds inputs.
+    ///
+    /// # Errors
+    /// If one is an output.
+    pub fn reads(&self, inputs: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<(), Failure> {
+        for input in inputs {
+            let place = Place::of(input.as_ref());
+            // What does not exist is not read.
+            let known = matches!(place, Place::Known(..));
+            if let Some((what, _)) = self.outputs.iter().find(|(_, output)| known && *output == place) {
+                return Err(Failure::new(format!(
+                    "{what} would overwrite `{}`, which is read; give it another file",
+                    input.as_ref().display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds all files in folders that are read.
+    ///
+    /// # Errors
+    /// If one is an output.
+    pub fn reads_folders(&self, folders: &[PathBuf]) -> Result<(), Failure> {
+        folders.iter().try_for_each(|folder| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            self.reads(entries.map(|entry| entry.path()))
+        })
+    }
+
+    /// Adds what was read through a library.
+    ///
+    /// # Errors
+    /// If one is an output.
+    pub fn reads_through(&self, library: &Library) -> Result<(), Failure> {
+        self.reads(library.used().files.into_keys())
+    }
+
+    /// Adds the files that a scenario names.
+    ///
+    /// # Errors
+    /// If one is another output. Drives' blocks in the same file are for the run to judge, which locks it.
+    pub fn writes_of(&mut self, setup: &ComputerSetup) -> Result<(), Failure> {
+        let path = |name: &String| setup.folder.path(name);
+        let mut captures: Vec<&String> =
+            setup.network.captures.iter().map(|(.., file)| &file.value).collect();
+        // Ports may share a file.
+        captures.sort_by_key(|name| path(name));
+        captures.dedup_by_key(|name| path(name));
+        for name in captures {
+            self.writes(&format!("the capture `{name}`"), &path(name))?;
+        }
+        let devices = setup.hosts.iter().flat_map(|host| &host.devices);
+        let backings = devices.filter_map(|device| match &device.kind {
+            DeviceFile::Drive(drive) => drive.backing.as_ref(),
+            _ => None,
+        });
+        for backing in backings {
+            let what = format!("the drive with its blocks in `{}`", backing.value);
+            // Points of a sweep use a drive one after the other.
+            if !self.outputs.iter().any(|(known, _)| *known == what) {
+                self.writes(&what, &path(&backing.value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Options whose files have their origin in a second file beside them.
+const ORIGIN_BESIDE: [&str; 3] = ["--csv", "--folded", "--plot"];

@@ -1,0 +1,46 @@
+//! Stopping by a signal: nothing half written is left, and what is kept is said.
+
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::output::complain;
+
+/// Ends the program on Ctrl-C, a hangup or `kill`, with the usual status. Also where a shell has it ignore Ctrl-C, as
+/// scripts do with what they start in the background: otherwise only `kill -9` would end it. A command that `goes_on`
+/// continues from what was finished.
+pub fn watch(goes_on: bool) {
+    let mut wanted = vec![SIGINT, SIGTERM];
+    // `nohup` has hangups ignored.
+    wanted.extend((!is_ignored(SIGHUP)).then_some(SIGHUP));
+    let Ok(mut signals) = Signals::new(wanted) else { return };
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            files::abandon();
+            complain(&what_is_kept(goes_on));
+            std::process::exit(128 + signal);
+        }
+    });
+}
+
+fn what_is_kept(goes_on: bool) -> String {
+    match nearfar::cache::used() {
+        _ if !goes_on => "stopped".to_owned(),
+        (0, 0) => "stopped; nothing was finished".to_owned(),
+        (found, added) => format!(
+            "stopped: {} finished simulations are kept; the same command goes on from there",
+            found + added
+        ),
+    }
+}
+
+/// Whether the program was started with a signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let ignored = || {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    ignored().is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}

@@ -1,0 +1,336 @@
+//! Files from strangers and bad days: nothing is overwritten that was not meant, and nothing half done is left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Two hosts; `ping` takes a moment.
+const HOSTS: &str = "name = \"x\"\nsummary = \"x\"\n\
+    [[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n\
+    [[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n\
+    [[cable]]\nends = [\"a\", \"b\"]\n[[program]]\nhost = \"a\"\nrun = \"ping -c 1 10.0.0.2\"\n";
+/// A host with a drive that keeps its blocks.
+const DRIVE: &str = "name = \"d\"\nsummary = \"d\"\n\
+    [[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n[[host.device]]\ndrive = \"optane-900p\"\nbacking = \"x.img\"\n\
+    [[program]]\nhost = \"a\"\nrun = \"dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=2 oflag=direct\"\n";
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("strangers-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("hosts.toml"), HOSTS).unwrap();
+    fs::write(folder.join("drive.toml"), DRIVE).unwrap();
+    folder
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    command.current_dir(folder).env("NEARFAR_CACHE", folder.join(".cache")).args(arguments);
+    command
+}
+
+fn nearfar(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().expect("the program starts")
+}
+
+fn shell(folder: &Path, script: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.current_dir(folder).env("NEARFAR_CACHE", folder.join(".cache"));
+    shell
+        .env("nearfar", env!("CARGO_BIN_EXE_nearfar"))
+        .args(["-c", script])
+        .output()
+        .expect("there is a shell")
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn done(output: Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    said(&output)
+}
+
+/// All files of a folder but the cache.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.is_file() && !path.ends_with("x.img"));
+    files
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(&path).unwrap()))
+        .collect()
+}
+
+fn refused(folder: &Path, arguments: &[&str], words: &str) {
+    let before = contents(folder);
+    let output = nearfar(folder, arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
+    let told = said(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains(words), "{arguments:?}: {told}");
+    assert_eq!(contents(folder), before, "{arguments:?} touched something");
+}
+
+fn with_capture(file: &str) -> String {
+    HOSTS.replacen("[[host]]", &format!("[[capture]]\nport = \"a\"\nfile = {file:?}\n[[host]]"), 1)
+}
+
+#[test]
+fn a_scenario_writes_only_what_is_its_own() {
+    let folder = folder("own");
+    fs::write(folder.join("notes.txt"), "mine").unwrap();
+    fs::create_dir(folder.join("below")).unwrap();
+    let outside = folder.join("outside");
+    fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, folder.join("link")).unwrap();
+    let absolute = folder.join("abs.pcapng").display().to_string();
+    for (file, words) in [
+        ("cap.toml", "not a capture that nearfar wrote"),
+        ("notes.txt", "not a capture that nearfar wrote"),
+        ("../x.pcapng", "not below"),
+        (&*absolute, "not below"),
+        ("link/x.pcapng", "symbolic link"),
+        (".bashrc", "does not begin with a point"),
+    ] {
+        fs::write(folder.join("cap.toml"), with_capture(file)).unwrap();
+        // What is read is told first, and is as well refused.
+        let words = if file == "cap.toml" { "is read" } else { words };
+        refused(&folder, &["run", "cap.toml", "--json", "out.json"], words);
+    }
+    for file in ["notes.txt", "drive.toml", "../x.img", &absolute, "link/x.img"] {
+        fs::write(folder.join("drive.toml"), DRIVE.replace("x.img", file)).unwrap();
+        refused(&folder, &["run", "drive.toml"], if file == "drive.toml" { "is read" } else { "x" });
+    }
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    // Twice what is its own, below its folder from anywhere, and below another one.
+    fs::write(folder.join("cap.toml"), with_capture("below/x.pcapng")).unwrap();
+    for _ in 0..2 {
+        done(nearfar(&outside, &["run", "../cap.toml"]));
+    }
+    assert!(folder.join("below/x.pcapng").exists() && fs::read_dir(&outside).unwrap().count() == 0);
+    fs::create_dir(outside.join("below")).unwrap();
+    done(nearfar(&folder, &["run", "cap.toml", "--folder", "outside"]));
+    assert!(outside.join("below/x.pcapng").exists());
+    refused(&folder, &["run", "cap.toml", "--folder", "none"], "there is no folder `none`");
+    // Points of a sweep would replace each other's.
+    refused(&folder, &["sweep", "cap.toml", "--over", "seed=1,2"], "every point of the sweep would write");
+}
+
+#[test]
+fn a_drive_keeps_its_blocks_in_what_is_its_own() {
+    let folder = folder("blocks");
+    done(nearfar(&folder, &["run", "drive.toml"]));
+    done(nearfar(&folder, &["run", "drive.toml"]));
+    let length = fs::metadata(folder.join("x.img")).unwrap().len();
+    refused(
+        &folder,
+        &["run", "drive.toml", "--set", "host.a.device.0.drive=optane-p4800x"],
+        "it holds a drive of",
+    );
+    assert_eq!(fs::metadata(folder.join("x.img")).unwrap().len(), length);
+    refused(&folder, &["run", "drive.toml", "--json", "./x.img"], "both write to");
+}
+
+#[test]
+fn an_output_is_no_input_and_no_second_output() {
+    let folder = folder("apart");
+    done(nearfar(&folder, &["run", "hosts.toml", "-q", "--json", "a.json"]));
+    fs::hard_link(folder.join("a.json"), folder.join("hard.json")).unwrap();
+    std::os::unix::fs::symlink("hosts.toml", folder.join("soft.toml")).unwrap();
+    std::os::unix::fs::symlink(".", folder.join("here")).unwrap();
+    std::os::unix::fs::symlink("x", folder.join("dangling")).unwrap();
+    let read = "is read";
+    let both = "both write to";
+    let cases: [(&[&str], &str); 18] = [
+        (&["run", "hosts.toml", "--json", "hosts.toml"], read),
+        (&["run", "hosts.toml", "--json", "./hosts.toml"], read),
+        (&["run", "hosts.toml", "--json", "soft.toml"], read),
+        (&["run", "soft.toml", "--csv", "here/hosts.toml"], read),
+        (&["run", "hosts.toml", "--json", "x", "--csv", "./x"], both),
+        (&["run", "hosts.toml", "--json", "x", "--csv", "here/x"], both),
+        (&["run", "hosts.toml", "--json", "x", "--csv", "dangling"], both),
+        (&["run", "hosts.toml", "--json", "a.json", "--parquet", "hard.json"], both),
+        (&["run", "hosts.toml", "--csv", "x", "--json", "x.provenance.json"], both),
+        (&["run", "hosts.toml", "--json", "-", "--csv", "/dev/stdout"], both),
+        (&["sweep", "hosts.toml", "--over", "seed=1", "--report", "x", "--plot", "./x"], both),
+        (&["sweep", "hosts.toml", "--over", "seed=1", "--report", "./hosts.toml"], read),
+        (&["trace", "hosts.toml", "--pcapng", "soft.toml"], read),
+        (&["tree", "hosts.toml", "--json", "hosts.toml"], read),
+        (&["diff", "a.json", "hard.json", "--json", "./a.json"], read),
+        (&["machines", "hosts.toml", "--json", "hosts.toml"], read),
+        (&["reference", "nic", "--markdown", "x", "--schema", "./x"], both),
+        (&["bench", "--machine", "dell-t430", "--short", "-o", "o", "--json", "o/provenance.json"], both),
+    ];
+    for (arguments, words) in cases {
+        refused(&folder, arguments, words);
+    }
+    let printed = shell(&folder, "$nearfar run hosts.toml -q --json same > same");
+    assert_eq!(printed.status.code(), Some(2), "{}", said(&printed));
+    // Nothing is kept by a device, so it may be named twice.
+    done(nearfar(&folder, &["run", "hosts.toml", "-q", "--json", "/dev/null", "--csv", "/dev/null"]));
+    assert!(!Path::new("/dev/null.provenance.json").exists());
+}
+
+#[test]
+fn pipes_and_open_files_are_outputs() {
+    let folder = folder("pipes");
+    let whole =
+        |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok_and(|json| json.is_array());
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    done(shell(&folder, "mkfifo f; cat f > got & $nearfar run hosts.toml -q --json f; wait"));
+    assert!(whole(&read("got")), "{}", read("got"));
+    for (script, wanted) in [
+        ("$nearfar run hosts.toml -q --json /dev/stdout", true),
+        ("$nearfar run hosts.toml -q --json /dev/fd/1 | cat", true),
+        ("$nearfar run hosts.toml -q --json /dev/stderr 2>&1 >/dev/null", true),
+        ("$nearfar run hosts.toml -q --json /dev/fd/3 3>&1 >/dev/null", true),
+        ("$nearfar run hosts.toml -q --csv /dev/fd/3 3>file >/dev/null; cat file", false),
+    ] {
+        let output = shell(&folder, script);
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{script}: {}", said(&output));
+        assert!(if wanted { whole(&text) } else { text.starts_with("kind,") }, "{script}: {text}");
+    }
+    let names = shell(&folder, "ls -A");
+    assert!(!said(&names).contains("part") && !said(&names).contains("provenance"), "{}", said(&names));
+}
+
+#[test]
+fn a_closed_standard_output_is_told() {
+    let folder = folder("closed");
+    for line in ["machines", "run hosts.toml -q --json -", "run hosts.toml -q", "--help", "completions bash"]
+    {
+        let closed = shell(&folder, &format!("$nearfar {line} >&-"));
+        assert_eq!(closed.status.code(), Some(2), "{line}: {}", said(&closed));
+        assert!(
+            said(&closed).contains("standard output cannot be written: it is closed"),
+            "{}",
+            said(&closed)
+        );
+        let null = shell(&folder, &format!("$nearfar {line} 1<>/dev/null"));
+        assert_eq!(null.status.code(), Some(0), "{line}: {}", said(&null));
+    }
+    done(shell(&folder, "$nearfar machines | head -1"));
+    done(nearfar(&folder, &["run", "hosts.toml", "-q", "--json", "x.json"]));
+}
+
+/// Entries of the cache that change places are each whole, and neither is what its name says.
+#[test]
+fn the_cache_believes_an_entry_only_under_its_key() {
+    let folder = folder("swapped");
+    let sweep = |out| ["sweep", "hosts.toml", "--over", "seed=1,2", "-q", "--json", out];
+    done(nearfar(&folder, &sweep("a.json")));
+    let subfolders = fs::read_dir(folder.join(".cache")).unwrap().map(|entry| entry.unwrap().path());
+    let files = subfolders.filter(|path| path.is_dir()).flat_map(|path| fs::read_dir(path).unwrap());
+    let entries: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    assert!(entries.len() >= 2, "{entries:?}");
+    for pair in entries.chunks_exact(2) {
+        let (first, second) = (fs::read(&pair[0]).unwrap(), fs::read(&pair[1]).unwrap());
+        fs::write(&pair[0], second).unwrap();
+        fs::write(&pair[1], first).unwrap();
+    }
+    done(nearfar(&folder, &sweep("b.json")));
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap().replace("b.json", "a.json");
+    assert_eq!(read("a.json"), read("b.json"));
+}
+
+/// An escape, the title of a window, a change of direction, the one-byte form of an escape: in a name, a summary and where a
+/// mistake is shown.
+const BAD: &str = "\\u001b[31mred\\u001b]0;title\\u0007 \\u202eabc\\u009b2J<img src=x onerror=alert(1)>";
+
+#[test]
+fn texts_from_files_do_not_act_on_terminals_and_pages() {
+    let folder = folder("terminals");
+    let bad = HOSTS.replace("summary = \"x\"", &format!("summary = \"{BAD}\""));
+    fs::write(folder.join("bad.toml"), &bad).unwrap();
+    fs::write(folder.join("wrong.toml"), bad.replace("\"modern\"", &format!("\"{BAD}\""))).unwrap();
+    fs::write(folder.join("raw.toml"), HOSTS.replace("name = \"x\"", "name = 7 # \u{202e}\u{9b}2J")).unwrap();
+    fs::write(
+        folder.join("key.toml"),
+        HOSTS.replace("name = \"x\"", &format!("name = \"x\"\n\"{BAD}\" = 1")),
+    )
+    .unwrap();
+    fs::write(folder.join("bad.json"), format!("[{{\"kind\":\"{BAD}\",\"{BAD}\":\"{BAD}\",\"value\":1}}]"))
+        .unwrap();
+    fs::write(folder.join("worse.json"), format!("[{{\"kind\":\"{BAD}\",\"{BAD}\":\"{BAD}\",\"value\":2}}]"))
+        .unwrap();
+    let acts = |letter: char| (letter.is_control() && !"\n\t".contains(letter)) || letter == '\u{202e}';
+    let harmless = |what: &str, text: &str| assert!(!text.contains(acts), "{what}: {text:?}");
+    let lines: [&[&str]; 12] = [
+        &["run", "bad.toml"],
+        &["run", "bad.toml", "--json", "-"],
+        &["run", "bad.toml", "--csv", "-"],
+        &["run", "wrong.toml"],
+        &["run", "raw.toml"],
+        &["run", "key.toml"],
+        &["tree", "bad.toml"],
+        &["trace", "bad.toml"],
+        &["machines", "raw.toml"],
+        &["diff", "bad.json", "worse.json"],
+        &["diff", "bad.json", "worse.json", "--csv", "-"],
+        &[
+            "sweep", "bad.toml", "--over", "seed=1,2", "--report", "x.html", "--plot", "x.svg", "--csv",
+            "x.csv",
+        ],
+    ];
+    for arguments in lines {
+        let output = nearfar(&folder, arguments);
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{}", said(&output));
+        harmless(&arguments.join(" "), &said(&output));
+    }
+    for name in ["x.html", "x.svg", "x.csv"] {
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        harmless(name, &text);
+        assert!(name == "x.csv" || !text.contains("<img"), "{name}");
+    }
+}
+
+/// What `kill -9` left goes with the next run; what Ctrl-C stopped leaves nothing.
+#[test]
+fn nothing_half_written_is_left() {
+    let folder = folder("left");
+    let left = || {
+        let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        names
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| name.ends_with(".part"))
+            .collect::<Vec<_>>()
+    };
+    let ever = with_capture("x.pcapng").replace("-c 1", "-c 100000000");
+    fs::write(folder.join("ever.toml"), ever).unwrap();
+    for (signal, status) in [("INT", Some(130)), ("TERM", Some(143)), ("HUP", Some(129)), ("KILL", None)] {
+        let mut child = command(&folder, &["run", "ever.toml", "-q", "--no-cache"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while left().is_empty() {
+            assert!(child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(
+            Command::new("kill")
+                .args([&format!("-{signal}"), &*child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(child.wait().unwrap().code(), status);
+        assert_eq!(left().len(), usize::from(signal == "KILL"), "{signal}: {:?}", left());
+    }
+    done(nearfar(&folder, &["run", "hosts.toml", "-q", "--json", "x.json"]));
+    assert!(left().is_empty(), "{:?}", left());
+    // A shell without job control has what it starts in the background ignore Ctrl-C; `nohup` has hangups ignored.
+    let stopped = shell(
+        &folder,
+        "$nearfar run ever.toml -q >/dev/null 2>&1 & p=$!; sleep 0.5; kill -INT $p; wait $p; echo $?",
+    );
+    assert!(said(&stopped).contains("130"), "{}", said(&stopped));
+    let goes_on = shell(
+        &folder,
+        "trap '' HUP; $nearfar run ever.toml -q >/dev/null 2>&1 & p=$!; sleep 0.5; kill -HUP $p; sleep 0.2; kill -TERM $p; wait $p; echo $?",
+    );
+    assert!(said(&goes_on).contains("143"), "{}", said(&goes_on));
+}
