@@ -124,7 +124,7 @@ impl Beside {
     /// # Errors
     /// Those of the operating system.
     pub fn writer(&self) -> io::Result<impl Write + use<>> {
-        Ok(Writer(self.file.try_clone()?))
+        Ok(SecondHandle(self.file.try_clone()?))
     }
 
     /// The file itself.
@@ -186,9 +186,9 @@ impl Write for Beside {
 }
 
 /// A second handle of a file.
-struct Writer(File);
+struct SecondHandle(File);
 
-impl Write for Writer {
+impl Write for SecondHandle {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         may_fail(Operation::Write)?;
         self.0.write(bytes)

@@ -19,20 +19,20 @@ use crate::fault::{Operation, may_fail};
 
 /// Why a file is not written.
 #[derive(Debug)]
-pub struct Refused {
+pub struct FileRefused {
     /// The reason.
     pub problem: String,
     /// What to do instead.
     pub remedy: String,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for FileRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)
     }
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for FileRefused {
     fn from(error: io::Error) -> Self {
         Self {
             problem: error.to_string(),
@@ -41,14 +41,14 @@ impl From<io::Error> for Refused {
     }
 }
 
-impl From<Errno> for Refused {
+impl From<Errno> for FileRefused {
     fn from(error: Errno) -> Self {
         io::Error::from(error).into()
     }
 }
 
-fn refused(problem: impl Into<String>, remedy: impl Into<String>) -> Refused {
-    Refused { problem: problem.into(), remedy: remedy.into() }
+fn refused(problem: impl Into<String>, remedy: impl Into<String>) -> FileRefused {
+    FileRefused { problem: problem.into(), remedy: remedy.into() }
 }
 
 /// A folder below which a scenario's files are.
@@ -72,7 +72,7 @@ impl Folder {
     ///
     /// # Errors
     /// If there is something else, or the name leads elsewhere.
-    pub fn capture(&self, name: &str, is_ours: fn(&[u8]) -> bool) -> Result<Beside, Refused> {
+    pub fn capture(&self, name: &str, is_ours: fn(&[u8]) -> bool) -> Result<Beside, FileRefused> {
         let (folder, last) = self.find(name)?;
         let known = existing(&folder, &last, OFlags::RDONLY)?;
         if let Some(file) = &known {
@@ -96,7 +96,7 @@ impl Folder {
     ///
     /// # Errors
     /// If there is something else, or a drive of another size; if the name leads elsewhere; if it is in use.
-    pub fn blocks(&self, name: &str, capacity: u64) -> Result<(File, bool), Refused> {
+    pub fn blocks(&self, name: &str, capacity: u64) -> Result<(File, bool), FileRefused> {
         let (folder, last) = self.find(name)?;
         let mark = mark(capacity);
         let Some(mut file) = existing(&folder, &last, OFlags::RDWR)? else {
@@ -158,7 +158,7 @@ impl Folder {
     }
 
     /// The folder of a file below this one, open, and the file's own name.
-    fn find(&self, name: &str) -> Result<(Arc<OwnedFd>, OsString), Refused> {
+    fn find(&self, name: &str) -> Result<(Arc<OwnedFd>, OsString), FileRefused> {
         let place = if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 };
         let mut parts = Vec::new();
         for part in Path::new(name).components() {
@@ -198,7 +198,7 @@ fn shown(place: &Path) -> String {
     if place == Path::new(".") { "the current folder".into() } else { format!("`{}`", place.display()) }
 }
 
-fn link(part: &OsStr) -> Refused {
+fn link(part: &OsStr) -> FileRefused {
     refused(format!("`{}` is a symbolic link, and may lead elsewhere", part.to_string_lossy()), BELOW)
 }
 
@@ -210,7 +210,7 @@ fn is_link(folder: &OwnedFd, name: &OsStr) -> bool {
 const HEADER: u64 = 64 << 10;
 
 /// Opens a regular file that exists; `None` if there is nothing.
-fn existing(folder: &OwnedFd, name: &OsStr, access: OFlags) -> Result<Option<File>, Refused> {
+fn existing(folder: &OwnedFd, name: &OsStr, access: OFlags) -> Result<Option<File>, FileRefused> {
     may_fail(Operation::Open)?;
     // What is no regular file may block.
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -257,7 +257,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn problem<T>(done: Result<T, Refused>) -> String {
+    fn problem<T>(done: Result<T, FileRefused>) -> String {
         done.map(|_| ()).expect_err("it is refused").problem
     }
 

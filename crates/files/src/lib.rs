@@ -26,7 +26,7 @@ use std::path::Path;
 pub use beside::{Beside, abandon};
 pub use digest::{digest, digest_folder, sha256};
 pub use fault::{Operation, may_fail};
-pub use folder::{Folder, Refused};
+pub use folder::{FileRefused, Folder};
 pub use place::{Place, is_stdout};
 pub use text::{masked, shown, shown_code, shown_json};
 

@@ -53,7 +53,7 @@ impl Capture {
         }
     }
 
-    /// Writes the remaining frames.
+    /// Writes the remaining frames, and all to the file.
     ///
     /// # Errors
     /// If any write has failed since the capture began.
@@ -61,7 +61,7 @@ impl Capture {
         self.write_until(Time::NEVER);
         match self.failed.take() {
             Some(error) => Err(error),
-            None => Ok(self.recorded),
+            None => self.writer.flush().map(|()| self.recorded),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use engine::Seed;
-use files::{Beside, Folder, Refused};
+use files::{Beside, FileRefused, Folder};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture, EthernetSwitchParams, FaultParams, Plug};
@@ -30,7 +30,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    fn begin(folder: &Folder, file: &str, comment: &str) -> Result<Self, Refused> {
+    fn begin(folder: &Folder, file: &str, comment: &str) -> Result<Self, FileRefused> {
         let beside = folder.capture(file, wire::pcap::is_own)?;
         let capture = Capture::new(Box::new(BufWriter::new(beside.writer()?)), comment)?;
         Ok(Self { capture: Rc::new(RefCell::new(capture)), file: RefCell::new(Some(beside)) })
@@ -110,7 +110,7 @@ pub fn connect(
             Some(recording) => Rc::clone(&recording.capture),
             None => {
                 let begun = Recording::begin(folder, &file.value, &setup.comment);
-                let recording = begun.map_err(|Refused { problem, remedy }| {
+                let recording = begun.map_err(|FileRefused { problem, remedy }| {
                     let message = format!("cannot write the capture `{}`: {problem}", file.value);
                     file.complaint(message, Some(remedy))
                 })?;

@@ -192,6 +192,14 @@ impl<W: Write> PcapngWriter<W> {
         self.finish_block(ENHANCED_PACKET)
     }
 
+    /// Flushes the output.
+    ///
+    /// # Errors
+    /// If writing to the output fails.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Flushes and returns the output.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::io;
 use std::rc::Rc;
 
 use devices::nvme::{FileMedia, Media};
-use files::{Folder, Operation, Refused, may_fail};
+use files::{FileRefused, Folder, Operation, may_fail};
 use machine::Placed;
 
 use crate::computer::ComputerError;
@@ -15,12 +15,12 @@ use crate::computer::ComputerError;
 #[derive(Default)]
 pub struct BlockFiles {
     folder: Folder,
-    fault: Rc<Fault>,
+    fault: Rc<BlockFault>,
 }
 
 /// The first fault of a file.
 #[derive(Default)]
-struct Fault {
+struct BlockFault {
     happened: Cell<bool>,
     told: RefCell<Option<(String, io::Error)>>,
 }
@@ -49,13 +49,13 @@ impl BlockFiles {
             Some(backing) => {
                 let name = &backing.value;
                 let (file, is_new) =
-                    self.folder.blocks(name, bytes).map_err(|Refused { problem, remedy }| {
+                    self.folder.blocks(name, bytes).map_err(|FileRefused { problem, remedy }| {
                         backing.complaint(format!("cannot keep blocks in `{name}`: {problem}"), Some(remedy))
                     })?;
                 (FileMedia::new(file, is_new), format!("`{name}`, a drive's blocks"))
             }
         };
-        Ok(Box::new(Watched { file, name, fault: Rc::clone(&self.fault) }))
+        Ok(Box::new(WatchedMedia { file, name, fault: Rc::clone(&self.fault) }))
     }
 
     /// Whether a file has failed. Quick.
@@ -76,13 +76,13 @@ impl BlockFiles {
 }
 
 /// Media whose faults are told.
-struct Watched {
+struct WatchedMedia {
     file: FileMedia,
     name: String,
-    fault: Rc<Fault>,
+    fault: Rc<BlockFault>,
 }
 
-impl Watched {
+impl WatchedMedia {
     fn attempt(
         &mut self,
         operation: Operation,
@@ -98,7 +98,7 @@ impl Watched {
     }
 }
 
-impl Media for Watched {
+impl Media for WatchedMedia {
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
         self.attempt(Operation::Read, |file| file.read(at, into))
     }
