@@ -79,7 +79,7 @@ fn blocks_are_in_a_file_that_stays_sparse() {
     let params = || NvmeParams { namespaces: vec![Bytes::gib(4)], ..NvmeParams::example() };
     let data: Vec<u8> = (0..8192u32).map(|n| ((n * 13) >> 3) as u8).collect();
     let start = |file| {
-        let media = FileMedia::new(file, 4 << 30).unwrap();
+        let media = FileMedia::temporary(file, 4 << 30).unwrap();
         let drive = Nvme::new(params(), Box::new(media)).unwrap();
         let control = drive.control();
         Driver::new(Box::new(Bench::new(drive, MEMORY)), control).ready()
