@@ -47,7 +47,9 @@ pub struct LendCostArgs {
 
 pub fn run(common: &Common, arguments: &LendArgs) -> Result<ExitCode, Failure> {
     let LendCommand::Cost(arguments) = &arguments.what;
-    let to_stdout = arguments.records.apart(&[])?;
+    let places = arguments.records.places(&[])?;
+    places.reads([&arguments.scenario])?;
+    let to_stdout = places.to_stdout;
     let library = input::library(common);
     let progress = progress::of(common);
     let cost = lend_cost::cost(&library, &arguments.scenario, "--set", &arguments.set, progress.as_ref())?;

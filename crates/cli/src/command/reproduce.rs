@@ -176,7 +176,7 @@ fn nothing_asked(seeds: &[&str], arguments: &ReproduceArgs) -> Failure {
 
 /// Lists claims, figures and experiments.
 fn list(arguments: &ReproduceArgs, asked: &[AskedClaims]) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.places(&[])?;
+    let to_stdout = arguments.records.places(&[])?.to_stdout;
     let nothing = Evidence::default();
     let claims = asked.iter().flat_map(|asked| asked.file.judge_claims(&nothing));
     let points = asked.iter().flat_map(|asked| asked.file.judge_figures(&nothing));
