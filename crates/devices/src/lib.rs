@@ -8,3 +8,4 @@ pub mod firmware;
 pub mod gpu;
 pub mod nic;
 pub mod nvme;
+pub mod rogue;

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use drivers::ntb::NtbAdapter;
-use kernel::{FunctionInfo, Kernel};
+use kernel::{DmaMode, FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
+use settings::{Holder, isolation};
 use units::Duration;
 use virt::{GuestMemory, VirtCosts};
 use wire::pcie::{Bdf, FunctionAddress};
@@ -29,8 +30,8 @@ pub struct LendingParams {
     /// Size of the range of bus addresses that a borrowed function can access if the borrower's IOMMU is on: a power
     /// of two (bytes).
     pub window: u64,
-    /// Whether that IOMMU is on. If not, the function can access all of memory.
-    pub translated: bool,
+    /// Mode of this host's IOMMU. If it does not translate, a borrowed function can access all of memory.
+    pub iommu: DmaMode,
     /// Timeout for a reply.
     pub patience: Duration,
     /// Interval at which both sides of a lease check that the other still exists.
@@ -43,7 +44,7 @@ impl Default for LendingParams {
     fn default() -> Self {
         Self {
             window: 1 << 30,
-            translated: false,
+            iommu: DmaMode::Off,
             patience: Duration::from_ms(500),
             heartbeat: Duration::from_ms(200),
             forward: VirtCosts::linux().forward,
@@ -143,7 +144,7 @@ impl Service {
         let root = kernel.root_port_of(adapter.address()).ok_or(Error::NoDevice)?;
         // Accesses of cores carry the ID of the root port above the adapter.
         adapter.add_local(cpu, root)?;
-        let window = match params.translated {
+        let window = match params.iommu.translates() {
             true => params.window,
             false => kernel.memory_end().0,
         };
@@ -222,9 +223,19 @@ impl Service {
         self.kernel()?.pci().into_iter().find(|function| function.address() == at)
     }
 
+    /// Whether a function of this host may be given to a guest of another one.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if nothing would confine it.
+    pub(crate) fn may_lend_to_guest(&self) -> Result<(), Error> {
+        // What the guest's host needs is checked there.
+        let confined = isolation(self.params.iommu, Holder::RemoteGuest(DmaMode::Strict));
+        confined.map(drop).map_err(|_| Error::NotSupported)
+    }
+
     /// Whether this host's IOMMU translates addresses of functions.
     pub(crate) fn translates(&self) -> bool {
-        self.params.translated
+        self.params.iommu.translates()
     }
 
     pub(crate) fn log(&self, line: String) {
@@ -579,7 +590,8 @@ impl Service {
     /// interrupt to the guest takes `eventfd` cycles. Runs in a task of its own.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if the node does not lend it, [`Error::Unreachable`] if no cable leads there.
+    /// [`Error::NoDevice`] if the node does not lend it, [`Error::Unreachable`] if no cable leads there,
+    /// [`Error::NotSupported`] if this host's IOMMU does not translate.
     pub fn mediate(
         &self,
         node: u8,
@@ -588,6 +600,9 @@ impl Service {
         eventfd: u64,
     ) -> impl Future<Output = Result<Rc<Mediated>, Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            // What the function's host needs is checked there.
+            let possible = isolation(DmaMode::Strict, Holder::RemoteGuest(me.params.iommu));
+            possible.map_err(|_| Error::NotSupported)?;
             me.mediated.add(cpu, me, Peer { node, function }, memory, eventfd).await
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::computer::{DeviceFile, DmaMode, HostSetup, PassedSetup, named_function};
+use crate::computer::{DeviceFile, HostSetup, PassedSetup, named_function};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::Doc;
 use crate::library::Library;
@@ -12,6 +12,7 @@ use crate::placed::Placed;
 use crate::read::{Check, record};
 use crate::scenario::Changes;
 use crate::suggest;
+use settings::{Extent, Holder, Reach, Refusal, isolation};
 use units::{Bytes, Duration};
 
 record! {
@@ -108,17 +109,27 @@ pub struct BorrowSetup {
 }
 
 impl BorrowSetup {
-    /// A sentence on the memory that the function reaches while it is lent; the lender's IOMMU decides.
+    /// A sentence on what the function reaches while it is lent.
     pub fn reach(&self, hosts: &[HostSetup]) -> String {
         let [lender, by] = [self.lender, self.by].map(|host| &hosts[host]);
         let (name, reached) = (&self.name.value, self.reached(hosts));
-        match lender.translates() {
-            true => {
-                format!("{name} for {}: it reaches {reached} there, and nothing of {}", by.name, lender.name)
+        let Ok(Reach { of_own, of_holder }) = isolation(lender.iommu, holder(by, self.vm)) else {
+            unreachable!("the loan was checked when it was read")
+        };
+        let there = match of_holder {
+            Extent::Nothing => "nothing there".to_owned(),
+            Extent::Guest => format!("the {reached} of the guest"),
+            Extent::Mapped => format!("what drivers map of {reached} there"),
+            Extent::Memory => format!("all {reached} there"),
+            Extent::Everything => format!("all {reached} and every interrupt there"),
+        };
+        match of_own {
+            Extent::Nothing => {
+                format!("{name} for {}: it reaches {there}, and nothing of {}", by.name, lender.name)
             }
-            false => format!(
-                "{name} for {}: no IOMMU keeps it from anything; it reaches {reached} there, all memory of {}, and what \
-                 windows of its adapter lead to",
+            _ => format!(
+                "{name} for {}: no IOMMU keeps it from anything; it reaches {there}, all memory, devices and interrupts of {}, \
+                 and what windows of its adapter lead to",
                 by.name, lender.name
             ),
         }
@@ -181,6 +192,11 @@ const PROPAGATION: Duration = Duration::from_ns(10);
 const MAIL_SEGMENTS: u64 = 2;
 /// Segments of a loan: for messages on the lender, and for BARs on the borrower (most devices have up to two).
 const LEASE_SEGMENTS: u64 = 2;
+
+/// Who has a function: a host, or a guest of it.
+fn holder(by: &HostSetup, vm: Option<usize>) -> Holder {
+    if vm.is_some() { Holder::RemoteGuest(by.iommu) } else { Holder::Host(by.iommu) }
+}
 
 /// What the file of an NTB adapter says; `None` for other devices.
 pub fn adapter(host: &HostSetup, device: usize) -> Option<&Ntb> {
@@ -382,12 +398,6 @@ impl ClusterSetup {
         })?;
         let vm = vm_name.map(|name| hosts[by].vm(name).map_err(|(message, help)| of_by(message, help)));
         let vm = vm.transpose()?;
-        if vm.is_some() && !hosts[by].translates() {
-            return Err(of_by(
-                "the host's IOMMU does not make one row of a guest's memory".to_owned(),
-                "give the host `iommu = \"strict\"`".to_owned(),
-            ));
-        }
         let (lender, device) = entry.function.value.split_once(':').ok_or_else(|| {
             of_function(format!("`{}` names no host", entry.function.value), "such as `b:ssd`".to_owned())
         })?;
@@ -416,10 +426,12 @@ impl ClusterSetup {
                 "it is what devices are lent by".to_owned(),
             ));
         }
-        if vm.is_some() && own.iommu == DmaMode::Off {
-            let message =
-                format!("without an IOMMU of `{}` nothing keeps it from what is not the guest's", own.name);
-            return Err(of_function(message, "give the lender `iommu = \"strict\"`".to_owned()));
+        if let Err(refusal) = isolation(own.iommu, holder(&hosts[by], vm)) {
+            let wrong = (refusal.to_string(), refusal.remedy(&own.name, &hosts[by].name));
+            return Err(match refusal {
+                Refusal::Unconfined => (&entry.function, wrong),
+                Refusal::Scattered => (&entry.by, wrong),
+            });
         }
         let function = named_function(&own.devices[found], found, (device, vf))
             .map_err(|(message, help)| of_function(message, help))?;

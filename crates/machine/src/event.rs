@@ -3,14 +3,14 @@
 //! The names in an event are resolved when the scenario is read, so that unknown names are reported at their line.
 
 use crate::cluster::{ClusterSetup, NtbCableSetup};
-use crate::computer::{HostSetup, HypervisorSetup, Placement};
+use crate::computer::{HostSetup, HypervisorSetup, PassedSetup, Placement, named_function};
 use crate::diagnostic::Diagnostic;
 use crate::kpio::packets;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
 use crate::placed::Placed;
 use crate::program::{MemoryPolicy, ProgramSetup, cores_help, cpu_list};
 use crate::read::{Check, record};
-use crate::scalar::names;
+use crate::scalar::{Count, names};
 use crate::setting::{self, NetSetting};
 use crate::suggest;
 use settings::{PacketSelect, is_disk};
@@ -37,6 +37,8 @@ names! {
         Assign = "assign",
         /// The lender takes back what it lends, whatever its state.
         Revoke = "revoke",
+        /// A function ignores its driver: it reads, writes and interrupts at random addresses.
+        Rogue = "rogue",
         /// Change a setting.
         Set = "set",
         /// Stop a host's cores.
@@ -67,6 +69,10 @@ record! {
         value: Option<Placed<String>>,
         /// Time until the host has power again and its firmware has finished; for `reboot`, at least 1 ms.
         takes: Option<Duration>,
+        /// Requests that the function sends; for `rogue`.
+        tries: Option<Placed<Count>>,
+        /// Seed of their addresses, instead of the scenario's; for `rogue`.
+        seed: Option<u64>,
     }
     check |entry: &EventEntry, check: &mut Check<'_>| {
         check.require(
@@ -86,6 +92,7 @@ record! {
             ("rate", entry.rate.is_some(), &[Deed::ErrorRate], "such as `rate = 1e-9`; 0 for no errors"),
             ("value", entry.value.is_some(), &[Deed::Set], "such as `value = \"20 us\"`"),
             ("takes", entry.takes.is_some(), &[Deed::Reboot], "such as `takes = \"50 ms\"`"),
+            ("tries", entry.tries.is_some(), &[Deed::Rogue], "such as `tries = 1000`"),
         ];
         for (key, is_given, of, such_as) in keys {
             let (message, help) = match of.contains(&deed) {
@@ -94,6 +101,8 @@ record! {
             };
             check.require(is_given == of.contains(&deed), key, message, help);
         }
+        let has_seed = entry.seed.is_some() && deed != Deed::Rogue;
+        check.require(!has_seed, "seed", format!("`{deed}` has none"), "leave it out");
         let rate = entry.rate.as_ref().map_or(0.0, |rate| rate.value);
         check.require((0.0..=1e-3).contains(&rate), "rate", format!("no link works with {rate}"), "from 0 to 1e-3");
         let takes = entry.takes.is_none_or(|takes| takes >= Duration::from_ms(1));
@@ -206,6 +215,17 @@ pub enum Action {
     },
     /// The lender revokes the loan with this index.
     Revoke(usize),
+    /// A function ignores its driver.
+    Rogue {
+        /// Index of the function's host.
+        host: usize,
+        /// The function.
+        function: PassedSetup,
+        /// Requests that it sends.
+        tries: u32,
+        /// Seed of their addresses, if the event has its own.
+        seed: Option<u64>,
+    },
     /// Changes a setting.
     Set(Setting),
     /// Stops a host's cores.
@@ -297,6 +317,10 @@ impl EventSetup {
                 .device(&what.value)
                 .map(|device| Action::Device { device, present: deed == Deed::Plug })
                 .map_err(|why| (what, why)),
+            (Deed::Rogue, _) => around.function(&what.value).map_err(|why| (what, why)).map(|(host, function)| {
+                let tries = entry.tries.as_ref().map_or(0, |tries| tries.value.get());
+                Action::Rogue { host, function, tries, seed: entry.seed }
+            }),
             (Deed::Revoke, _) => around.borrowing(&what.value).map(Action::Revoke).map_err(|why| (what, why)),
             (Deed::Set, _) => {
                 let value = entry.value.as_ref().expect("the entry's check asks for a value");
@@ -543,6 +567,18 @@ impl<'a> Surroundings<'a> {
             names => format!("{near}there are {names}; other devices need a `name`"),
         };
         Err((format!("there is no device `{name}`"), help))
+    }
+
+    /// A device's only function, or one of its virtual ones, as in `b:ssd` and `b:nic:vf0`.
+    fn function(&self, what: &str) -> Result<(usize, PassedSetup), NotFound> {
+        let (host, name) = self.on_host(what, "b:ssd")?;
+        let (name, vf) = name.split_once(':').map_or((name, None), |(name, vf)| (name, Some(vf)));
+        let own = &self.stations.hosts[host];
+        let (_, device) = self.device(&format!("{}:{name}", own.name))?;
+        match vf {
+            None => Ok((host, PassedSetup { device, vf: None })),
+            Some(_) => named_function(&own.devices[device], device, (name, vf)).map(|passed| (host, passed)),
+        }
     }
 
     /// The loan with this name.

@@ -430,7 +430,7 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
         assert!(wrong.contains(line) && wrong.contains(words), "{vm}: {wrong}");
     }
     let wrong = with_vm("", vm).expect_err("without an IOMMU");
-    assert!(wrong.contains("give the host `iommu = \"strict\"`"), "{wrong}");
+    assert!(wrong.contains("give host `a` `iommu = \"strict\"`"), "{wrong}");
     let other = GOOD.replace("host = \"a\"", "host = \"a/x\"");
     let wrong = load(&other).expect_err("no such guest");
     assert!(wrong.contains("has no virtual machine `x`") && wrong.contains("[[host.vm]]"), "{wrong}");

@@ -65,6 +65,8 @@ pub struct DmaAttributes {
     pub no_snoop: bool,
     /// May pass requests of other requesters.
     pub id_based_ordering: bool,
+    /// Its address is said to be translated already, as by ATS (AT = 10, base spec 10.2.1).
+    pub translated: bool,
 }
 
 /// A DMA request of a device.

@@ -2,8 +2,10 @@
 //! block devices.
 
 mod disk;
+mod isolation;
 
 pub use disk::{BY_ID, disk_id, is_disk};
+pub use isolation::{Extent, Holder, Reach, Refusal, isolation};
 
 /// An enumeration whose variants have one spelling in files and messages.
 #[macro_export]

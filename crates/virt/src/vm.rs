@@ -54,7 +54,7 @@ pub struct VmParams {
 pub enum VmError {
     /// The node lacks the memory.
     Memory(Error),
-    /// A function cannot be passed through. Without an IOMMU that translates, it could access all of the host's
+    /// A function cannot be passed through. Without an IOMMU that is on, it could access all of the host's
     /// memory.
     Function(FunctionAddress, Error),
 }
@@ -64,7 +64,7 @@ impl std::fmt::Display for VmError {
         match self {
             Self::Memory(error) => write!(f, "cannot allocate its memory: {error}"),
             Self::Function(at, Error::NotSupported) => {
-                write!(f, "{at} cannot be passed through: the host's IOMMU does not translate")
+                write!(f, "{at} cannot be passed through: the host's IOMMU is off")
             }
             Self::Function(at, Error::Busy) => {
                 write!(f, "{at} cannot be passed through: its IOMMU group is in use")
@@ -410,7 +410,7 @@ impl Vm {
     /// access the guest's memory at guest addresses, and its interrupts go to the guest.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is in use elsewhere,
+    /// [`Error::NotSupported`] without an IOMMU that is on, [`Error::Busy`] if its group is in use elsewhere,
     /// [`Error::NoMemory`] if the guest's memory cannot be pinned, [`Error::NoSpace`] if the guest's bus is full.
     pub async fn pass_through(&self, cpu: &Cpu, device: PciDevice) -> Result<u8, Error> {
         let at = device.address();

@@ -24,7 +24,7 @@ mod params;
 mod registers;
 mod requester;
 
-use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
+use platform::device::{Device, DeviceBus, Function, FunctionIndex, PortIndex, Reset};
 use units::Time;
 use wire::pcie::TlpKind;
 
@@ -123,6 +123,12 @@ impl Endpoint {
     /// The device model.
     pub fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Puts a wrapper around the device model, which has the same functions.
+    pub fn wrap(&mut self, wrapper: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) {
+        let device = std::mem::replace(&mut self.device, Box::new(Nothing));
+        self.device = wrapper(device);
     }
 
     /// Runs `act` on the device model, as if from inside: it may start DMA.
@@ -303,4 +309,14 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// Stands for a device model while that is wrapped.
+struct Nothing;
+
+impl Device for Nothing {
+    fn functions(&self) -> Vec<Function> {
+        Vec::new()
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
 }

@@ -1,6 +1,7 @@
 //! The fabric: all simulated hardware, as the world of the simulation.
 
 mod components;
+mod ends;
 mod running;
 
 use engine::{Scheduler, World};
@@ -8,6 +9,7 @@ use platform::device::Device;
 use platform::ethernet::EthernetPort;
 use wire::pcie::config::ConfigError;
 
+pub use ends::{End, HostEnds, RequestEnds, Stop};
 pub use running::Running;
 
 use crate::endpoint::{Endpoint, EndpointId, EndpointParams};

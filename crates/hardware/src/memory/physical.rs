@@ -95,6 +95,19 @@ impl PhysicalMemory {
         self.map.0.iter().find(holds_all).map(|r| r.node)
     }
 
+    /// Addresses at which DRAM is installed.
+    pub fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+        self.map.0.iter().map(|range| range.base..range.base + range.size)
+    }
+
+    /// What has been written, in units of 4 KiB with their addresses; zeros elsewhere.
+    pub fn written(&self) -> impl Iterator<Item = (HostPhysical, &[u8])> + '_ {
+        let chunks = self.pages.iter().zip(0u64..).filter_map(|(page, n)| Some((page.as_deref()?, n)));
+        let numbers = chunks.flat_map(|(page, n)| page.iter().zip(n << PAGE_SHIFT..));
+        let written = numbers.filter(|(chunk, _)| **chunk > 0);
+        written.map(|(chunk, n)| (HostPhysical::new(n << CHUNK_SHIFT), &*self.chunks[*chunk as usize - 1]))
+    }
+
     /// DRAM installed in the whole host.
     pub fn installed(&self) -> Bytes {
         Bytes::new(self.map.0.iter().map(|r| r.size).sum())

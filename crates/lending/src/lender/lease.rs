@@ -137,13 +137,10 @@ impl Lease {
             lease.windows.push(adapter.map(cpu, to, at, length)?);
             Ok(())
         });
-        let isolated = mapped.and_then(|()| lease.isolate(cpu, service, device)).and_then(|domain| {
+        let allowed = mapped.and_then(|()| if lease.for_guest { service.may_lend_to_guest() } else { Ok(()) });
+        let isolated = allowed.and_then(|()| lease.isolate(cpu, service, device)).and_then(|domain| {
             lease.domain = domain;
-            match lease.for_guest && lease.domain.is_none() {
-                // Without an IOMMU nothing would restrict it to the guest's memory.
-                true => Err(Error::NotSupported),
-                false => Shown::new(cpu, service, device),
-            }
+            Shown::new(cpu, service, device)
         });
         match isolated {
             Ok(shown) => lease.shown = shown,
@@ -247,7 +244,7 @@ impl Lease {
         let Some(kernel) = service.kernel() else { return Err(Error::NoDevice) };
         let domain = match kernel.iommu().domain(device.node()) {
             Ok(domain) => domain,
-            Err(Error::NotSupported) => return Ok(None),
+            Err(Error::NotSupported) if !self.for_guest => return Ok(None),
             Err(error) => return Err(error),
         };
         let mapped = self.windows.iter().try_for_each(|window| {

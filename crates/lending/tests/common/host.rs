@@ -68,8 +68,7 @@ impl Host {
     /// Its service, once it has booted.
     pub fn start(&mut self, simulation: &Simulation<Fabric>, params: LendingParams) -> Result<(), Error> {
         let adapter = self.adapter();
-        let translated = matches!(self.mode, DmaMode::Strict | DmaMode::Lazy);
-        let params = LendingParams { translated, ..params };
+        let params = LendingParams { iommu: self.mode, ..params };
         let started = Service::start(&self.kernel, adapter, &self.lendable, params);
         self.service = Some(simulation.block_on(started).expect("it ends")?);
         Ok(())

@@ -370,7 +370,7 @@ impl HostSetup {
 
     /// Whether its IOMMU translates.
     pub fn translates(&self) -> bool {
-        matches!(self.iommu, DmaMode::Strict | DmaMode::Lazy)
+        self.iommu.translates()
     }
 
     /// Whether its drives are reserved for programs.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use super::found::{DiskSetup, InterfaceSetup};
-use super::{DeviceFile, DeviceSetup, DmaMode, HostEntry, HostSetup};
+use super::{DeviceFile, DeviceSetup, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::check_name;
 use crate::placed::Placed;
@@ -13,6 +13,7 @@ use crate::port::ipv4;
 use crate::program::{cores_help, cpu_list};
 use crate::read::{Check, record};
 use crate::suggest;
+use settings::{Holder, isolation};
 use units::Bytes;
 
 record! {
@@ -281,13 +282,10 @@ fn pass(
     let number = find_device(host, of, name, wrong)?;
     let device = &host.devices[number];
     let named = named_function(device, number, (of, function));
-    let (message, help) = match (&device.kind, named) {
-        _ if host.iommu == DmaMode::Off => (
-            "without an IOMMU nothing keeps it from the host's memory".to_owned(),
-            "give the host `iommu = \"strict\"`".to_owned(),
-        ),
-        (_, Err(refused)) => refused,
-        (DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), Ok(own)) => {
+    let (message, help) = match (isolation(host.iommu, Holder::OwnGuest), &device.kind, named) {
+        (Err(refusal), ..) => (refusal.to_string(), refusal.remedy(&host.name, &host.name)),
+        (.., Err(refused)) => refused,
+        (_, DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), Ok(own)) => {
             if passed.insert(own) {
                 return Some(own);
             }

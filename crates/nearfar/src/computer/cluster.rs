@@ -11,7 +11,7 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::ntb::NtbCableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
-use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, PassedSetup, Placed, adapter, node};
+use machine::{ClusterEnd, ComputerSetup, Ntb, PassedSetup, Placed, adapter, node};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::pci::PciDriver;
@@ -139,7 +139,7 @@ impl Lending {
         let usual = LendingParams::default();
         let params = LendingParams {
             window: host.dma_window.get(),
-            translated: matches!(host.iommu, DmaMode::Strict | DmaMode::Lazy),
+            iommu: host.iommu,
             // Invalid costs were reported when they were read.
             forward: kernel::virt_costs(host).map_or(usual.forward, |costs| costs.forward),
             ..usual

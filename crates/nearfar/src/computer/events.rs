@@ -22,7 +22,8 @@ use super::connections::{self, Medium};
 use super::counting::reading;
 use super::finished::{Ended, FinishedProgram, Subject};
 use super::processes::{Processes, has_ended};
-use super::{ComputerError, Computers, settings};
+use super::vms::Passed;
+use super::{ComputerError, Computers, rogue, settings};
 
 /// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);
@@ -314,6 +315,7 @@ impl<'a> Events<'a> {
             | Action::Assign { .. }
             | Action::ErrorRate { .. }
             | Action::Device { .. }
+            | Action::Rogue { .. }
             | Action::Crash(_)
             | Action::PowerOff(_)
             | Action::Reboot(..) => None,
@@ -360,6 +362,19 @@ impl<'a> Events<'a> {
             Action::Device { device, present } => {
                 computers.set_present(*device, *present);
                 self.tell(n, computers, async { Ok(()) });
+            }
+            Action::Rogue { host, function, tries, seed } => {
+                let computer = &computers.hosts()[*host];
+                let who = Passed::new(&setup.hosts[*host], &computer.devices, *function);
+                let rng = match seed {
+                    Some(seed) => Seed::new(*seed).component("rogue"),
+                    None => Seed::new(setup.seed).part(&format!("event{n}")).component("rogue"),
+                };
+                let names = setup.hosts.iter().map(|host| host.name.clone()).collect();
+                let hosts = computers.hosts().iter().map(|host| host.host).collect();
+                let hw = computers.simulation().handle();
+                let attack = rogue::attack(hw, (computer.host, computer.devices.clone(), who), (*tries, rng), (hosts, names));
+                self.tell_report(n, computers, attack);
             }
             Action::Revoke(borrow) => {
                 let taken = computers.cluster().take_back(*borrow);
@@ -489,6 +504,16 @@ impl<'a> Events<'a> {
         computers: &Computers,
         outcome: impl Future<Output = Result<(), Failure>> + 'static,
     ) {
+        self.tell_report(n, computers, async { outcome.await.map(|()| Report::default()) });
+    }
+
+    /// Reports an event with what it has counted, once that is known.
+    fn tell_report(
+        &self,
+        n: usize,
+        computers: &Computers,
+        outcome: impl Future<Output = Result<Report, Failure>> + 'static,
+    ) {
         let what = (Subject::Event(n), EVENT.to_owned(), self.setup.events[n].text.clone());
         self.tell_later(computers, what, self.began[n].expect("it has begun"), outcome);
     }
@@ -505,6 +530,7 @@ impl<'a> Events<'a> {
         let host = self.setup.hosts[borrow.by].name.clone();
         let run = format!("{} {}", if ends { "return" } else { "borrow" }, borrow.name.value);
         let what = (Subject::Loan { number, ends }, host, run);
+        let outcome = async { outcome.await.map(|()| Report::default()) };
         self.tell_later(computers, what, computers.simulation().now(), outcome);
     }
 
@@ -514,14 +540,16 @@ impl<'a> Events<'a> {
         computers: &Computers,
         (subject, host, run): (Subject, String, String),
         began: Time,
-        outcome: impl Future<Output = Result<(), Failure>> + 'static,
+        outcome: impl Future<Output = Result<Report, Failure>> + 'static,
     ) {
         let (clock, ended) = (computers.simulation().handle(), Rc::clone(&self.ended));
         let happened = began.since(self.started);
         computers.simulation().spawn(async move {
-            let outcome = outcome.await.map(|()| {
+            let outcome = outcome.await.map(|counted| {
                 let mut report = Report::default();
                 report.add("happened", "us", happened.as_ns_f64() / 1e3);
+                report.readings.extend(counted.readings);
+                report.notes.extend(counted.notes);
                 report
             });
             // Another event may have stopped its host.

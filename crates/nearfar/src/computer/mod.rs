@@ -46,6 +46,7 @@ mod observer;
 mod packets;
 mod processes;
 mod programs;
+mod rogue;
 mod rules;
 mod run;
 mod settings;

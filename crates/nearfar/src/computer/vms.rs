@@ -13,7 +13,7 @@ use hardware::endpoint::EndpointId;
 use machine::{Figure, HostSetup, HypervisorSetup, PassedSetup, Placement, VmSetup};
 use platform::Error;
 use platform::cpu::{CpuId, Node};
-use platform::device::PortIndex;
+use platform::device::{FunctionIndex, PortIndex};
 use platform::kernel::TaskParams;
 use platform::pci::{PciDevice, PciDriver};
 use virt::disk::{ServedDisk, Storage, Vdisk};
@@ -53,6 +53,19 @@ impl Passed {
         match vf {
             None => Self::Device(devices[device]),
             Some(n) => Self::Virtual(devices[device], usize::from(n / each), n % each),
+        }
+    }
+
+    /// The device, and its first function there; `None` for a virtual one that is not enabled.
+    pub fn function(self, fabric: &Fabric) -> Option<(EndpointId, FunctionIndex)> {
+        match self {
+            Self::Device(device) => Some((device, FunctionIndex(0))),
+            Self::Virtual(device, physical, n) => {
+                let registers = &fabric.endpoint(device).core.registers;
+                let of = registers.physical_below(PortIndex(0)).nth(physical)?;
+                registers.config(of).virtual_functions().filter(|all| all.has(n))?;
+                Some((device, registers.virtual_functions(of).nth(usize::from(n))?))
+            }
         }
     }
 

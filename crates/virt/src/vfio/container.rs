@@ -50,7 +50,7 @@ impl Container {
     /// Attaches a function. The first one pins the guest's memory.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is in use elsewhere,
+    /// [`Error::NotSupported`] without an IOMMU that is on, [`Error::Busy`] if its group is in use elsewhere,
     /// [`Error::NoMemory`] if the guest's memory cannot be pinned.
     pub fn attach(&self, cpu: &Cpu, device: &PciDevice) -> Result<(), Error> {
         let (at, node) = (device.address(), device.node());

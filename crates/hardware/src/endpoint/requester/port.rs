@@ -3,7 +3,7 @@
 use platform::device::{DmaAttributes, FunctionIndex};
 use platform::mover::DataMover;
 use units::Duration;
-use wire::pcie::tlp::Common;
+use wire::pcie::tlp::{AddressType, Common};
 
 use super::counters::RequesterCounters;
 use crate::endpoint::life::PortLife;
@@ -92,6 +92,10 @@ impl RequesterPort {
             relaxed_ordering: attributes.relaxed_ordering && allowed.relaxed_ordering,
             no_snoop: attributes.no_snoop && allowed.no_snoop,
             id_based_ordering: attributes.id_based_ordering && allowed.id_based_ordering,
+            address_type: match attributes.translated {
+                true => AddressType::Translated,
+                false => AddressType::Untranslated,
+            },
             ..Common::default()
         }
     }

@@ -1,0 +1,220 @@
+//! A function that ignores its driver: it reads, writes and interrupts where it likes.
+//!
+//! [`Rogue`] is a wrapper around any device model, which goes on working and does not hear of these requests. A [`Rogue`]
+//! obeys what it cannot escape: the PCIe core below it, which sends nothing without bus master enable.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use engine::Rng;
+use platform::device::{
+    BarAccess, Device, DeviceBus, Dma, DmaAttributes, DmaError, Function, FunctionIndex, PortIndex, Reset,
+    Stage, Token, VirtualFunction,
+};
+use platform::ethernet::{EthernetPort, EthernetPortInfo};
+use platform::mover::DataMover;
+use units::{Duration, Iova};
+use wire::pcie::config::ConfigEffect;
+
+/// Marks its own requests.
+const MARK: Token = Token(u64::MAX);
+
+/// Bytes that a rogue function writes: nothing else does.
+pub const LINE: [u8; 64] = *b"a rogue function wrote this line, which nobody has asked it for.";
+
+/// Addresses in which writes are interrupt messages (Intel SDM volume 3, message signalled interrupts).
+const MESSAGES: Range<u64> = 0xfee0_0000..0xfef0_0000;
+
+/// What a rogue function tries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Read a line.
+    Read,
+    /// Write a line.
+    Write,
+    /// Send an interrupt message with this data.
+    Message(u32),
+}
+
+/// A try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Try {
+    /// What it is.
+    pub what: What,
+    /// Bus address.
+    pub address: u64,
+    /// Whether the address is said to be translated (AT = 10).
+    pub translated: bool,
+}
+
+impl Try {
+    /// Bytes that it reads or writes.
+    pub const fn bytes(self) -> u64 {
+        match self.what {
+            What::Message(_) => 4,
+            What::Read | What::Write => LINE.len() as u64,
+        }
+    }
+}
+
+/// What the function itself hears of a try.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// These bytes were read.
+    Data(Vec<u8>),
+    /// A read was answered by an error.
+    Refused(DmaError),
+    /// A write has left, or was lost because bus mastering is off.
+    Sent,
+}
+
+/// Random tries: reads, writes and messages, a quarter of them with translated addresses. Their addresses are in
+/// ranges worth attacking, among interrupt messages, or anywhere.
+#[derive(Debug)]
+pub struct Tries {
+    rng: Rng,
+    worth: Vec<Range<u64>>,
+}
+
+impl Tries {
+    /// Tries against `worth`, ranges of bus addresses, and everything else.
+    pub fn new(rng: Rng, worth: Vec<Range<u64>>) -> Self {
+        let worth = worth.into_iter().filter(|range| !range.is_empty()).collect();
+        Self { rng, worth }
+    }
+}
+
+impl Iterator for Tries {
+    type Item = Try;
+
+    fn next(&mut self) -> Option<Try> {
+        let rng = &mut self.rng;
+        let address = match (rng.below(8), &self.worth[..]) {
+            (0, _) => MESSAGES.start + rng.below(MESSAGES.end - MESSAGES.start),
+            // Bus addresses have 64 bits; memory and windows lie within 46.
+            (1, _) | (_, []) => rng.u64() >> (rng.below(3) * 9),
+            (_, worth) => {
+                let range = &worth[rng.below(worth.len() as u64) as usize];
+                range.start + rng.below(range.end - range.start)
+            }
+        };
+        let what = match rng.below(4) {
+            0 => What::Read,
+            1 if MESSAGES.contains(&address) => What::Read,
+            _ if MESSAGES.contains(&address) => What::Message(rng.u64() as u32 >> (rng.below(2) * 16)),
+            _ if rng.bool() => What::Read,
+            _ => What::Write,
+        };
+        let one = Try { what, address, translated: rng.below(4) == 0 };
+        Some(Try { address: address / one.bytes() * one.bytes(), ..one })
+    }
+}
+
+/// What a [`Rogue`] and its [`RogueHandle`] share.
+type Shared = Rc<RefCell<Option<Heard>>>;
+
+/// Tells a [`Rogue`] what to try.
+#[derive(Clone)]
+pub struct RogueHandle(Shared);
+
+impl RogueHandle {
+    /// Lets a function send one try, once it has heard of the one before.
+    pub fn send(&self, bus: &mut dyn DeviceBus, function: FunctionIndex, one: Try) {
+        self.0.replace(None);
+        let attributes = DmaAttributes { translated: one.translated, ..DmaAttributes::default() };
+        let request = |length: usize| Dma {
+            function,
+            address: Iova::new(one.address),
+            length: length as u32,
+            token: MARK,
+            attributes,
+        };
+        match one.what {
+            What::Read => bus.read(request(LINE.len())),
+            What::Write => bus.write(request(LINE.len()), &LINE),
+            What::Message(data) => bus.write(request(4), &data.to_le_bytes()),
+        }
+    }
+
+    /// What the function has heard of the last try, if it has.
+    pub fn heard(&self) -> Option<Heard> {
+        self.0.borrow().clone()
+    }
+}
+
+/// A device one of whose functions may go rogue.
+pub struct Rogue {
+    device: Box<dyn Device>,
+    shared: Shared,
+}
+
+impl Rogue {
+    /// Wraps a device.
+    pub fn new(device: Box<dyn Device>) -> (Self, RogueHandle) {
+        let shared = Shared::default();
+        (Self { device, shared: Rc::clone(&shared) }, RogueHandle(shared))
+    }
+
+    /// Notes what was heard of its own request. Returns whether it is one.
+    fn hears(&self, token: Token, heard: impl FnOnce() -> Heard) -> bool {
+        let is_own = token == MARK;
+        if is_own {
+            self.shared.replace(Some(heard()));
+        }
+        is_own
+    }
+}
+
+impl Device for Rogue {
+    fn functions(&self) -> Vec<Function> {
+        self.device.functions()
+    }
+    fn virtual_functions(&self) -> Vec<VirtualFunction> {
+        self.device.virtual_functions()
+    }
+    fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
+        self.device.data_mover(port)
+    }
+    fn stages(&self) -> Vec<Stage> {
+        self.device.stages()
+    }
+    fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
+        self.device.reset(bus, reset);
+    }
+    fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        self.device.bar_read(bus, at, data)
+    }
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        self.device.bar_write(bus, at, data);
+    }
+    fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, length: u32) -> Duration {
+        self.device.bar_write_holds(bus, at, length)
+    }
+    fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
+        self.device.config_changed(bus, function, effect);
+    }
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        let heard = || outcome.map_or_else(Heard::Refused, |data| Heard::Data(data.to_vec()));
+        if !self.hears(token, heard) {
+            self.device.read_done(bus, token, outcome);
+        }
+    }
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        if !self.hears(token, || Heard::Sent) {
+            self.device.write_done(bus, token);
+        }
+    }
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        self.device.timer(bus, token);
+    }
+    fn ethernet_ports(&self) -> Vec<EthernetPortInfo> {
+        self.device.ethernet_ports()
+    }
+    fn frame_received(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
+        self.device.frame_received(bus, port, frame);
+    }
+    fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, up: bool) {
+        self.device.carrier_changed(bus, port, up);
+    }
+}

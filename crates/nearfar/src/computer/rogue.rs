@@ -1,0 +1,104 @@
+//! Functions that ignore their driver: each request is counted where it ends.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use devices::rogue::{Heard, LINE, Rogue, RogueHandle, Tries};
+use engine::{Handle, Rng};
+use hardware::endpoint::EndpointId;
+use hardware::root::HostId;
+use hardware::{End, Fabric};
+use platform::device::PortIndex;
+use units::Duration;
+use workloads::{Failure, Report};
+
+use super::vms::Passed;
+
+/// Long enough for a posted request to arrive, wherever it goes: several times the way through two adapters and a switch.
+const SETTLES: Duration = Duration::from_us(10);
+
+/// Longest completion timeout that a function can have (base spec 7.5.3.16, range D).
+const NEVER_ANSWERED: Duration = Duration::from_ms(64_000);
+
+/// The end of a try, as reports call it.
+fn end_of(end: Option<End>, heard: Option<&Heard>, names: &[String]) -> String {
+    match (end, heard) {
+        (Some(End::Stopped(stop)), _) => format!("stopped by {}", stop.as_str()),
+        (Some(End::Memory(host)), _) => format!("reached memory of {}", names[host]),
+        (Some(End::Interrupt(host)), _) => format!("interrupted {}", names[host]),
+        (None, None | Some(Heard::Refused(_))) => "never answered".to_owned(),
+        (None, Some(Heard::Data(_))) => "reached a device".to_owned(),
+        (None, Some(Heard::Sent)) => "reached a device or nothing".to_owned(),
+    }
+}
+
+/// Lets a function of a host try that often to reach what is not its own, and counts where each try ends. Last come all hosts.
+pub(super) async fn attack(
+    hw: Handle<Fabric>,
+    (host, devices, who): (HostId, Vec<EndpointId>, Passed),
+    (tries, rng): (u32, Rng),
+    (hosts, names): (Vec<HostId>, Vec<String>),
+) -> Result<Report, Failure> {
+    let found = hw.with(|fabric, _| who.function(fabric));
+    let (device, function) = found.ok_or_else(|| Failure("the function does not exist now".to_owned()))?;
+    let handle = hw.with(|fabric, _| turn(fabric, device));
+    let worth = hw.with(|fabric, _| worth(fabric, host, &devices));
+    let mut ends = BTreeMap::<String, u32>::new();
+    for one in Tries::new(rng, worth).take(tries as usize) {
+        let is_master = hw.with(|fabric, _| fabric.endpoint(device).core.registers.master(function).is_some());
+        if !is_master {
+            *ends.entry("stopped by bus master enable".to_owned()).or_default() += 1;
+            continue;
+        }
+        let before = hw.with(|fabric, scheduler| {
+            let before = fabric.request_ends();
+            fabric.running(scheduler).with_device(device, |_, bus| handle.send(bus, function, one));
+            before
+        });
+        let sent = hw.now();
+        hw.sleep(SETTLES).await;
+        while handle.heard().is_none() && hw.now().since(sent) < NEVER_ANSWERED {
+            hw.sleep(SETTLES).await;
+        }
+        let end = hw.with(|fabric, _| fabric.request_ends()).end_since(&before, one.bytes());
+        *ends.entry(end_of(end, handle.heard().as_ref(), &names)).or_default() += 1;
+    }
+    let mut report = Report::default();
+    report.add("tries", "", tries.into());
+    ends.into_iter().for_each(|(end, count)| report.add(end, "", count.into()));
+    for (name, &id) in names.iter().zip(&hosts) {
+        let lines = hw.with(|fabric, _| lines(fabric, id));
+        report.add(format!("its lines in memory of {name}"), "", lines as f64);
+    }
+    Ok(report)
+}
+
+/// Lines in a host's memory that only a rogue function writes.
+fn lines(fabric: &Fabric, host: HostId) -> usize {
+    let written = fabric.host(host).memory.bytes().written();
+    written.flat_map(|(_, bytes)| bytes.chunks(LINE.len())).filter(|line| *line == LINE).count()
+}
+
+/// Turns a device rogue. It goes on working.
+fn turn(fabric: &mut Fabric, device: EndpointId) -> RogueHandle {
+    let mut handle = None;
+    fabric.endpoint_mut(device).wrap(|inner| {
+        let (rogue, own) = Rogue::new(inner);
+        handle = Some(own);
+        Box::new(rogue)
+    });
+    handle.expect("the wrapper was called")
+}
+
+/// Bus addresses of a host that are worth attacking: its memory, the registers and windows of its devices.
+fn worth(fabric: &Fabric, host: HostId, devices: &[EndpointId]) -> Vec<Range<u64>> {
+    let own = fabric.host(host);
+    let mut all: Vec<_> = own.memory.bytes().ranges().collect();
+    for &device in devices {
+        let registers = &fabric.endpoint(device).core.registers;
+        let functions = (0..registers.ports() as u8).flat_map(|port| registers.physical_below(PortIndex(port)));
+        let bars = functions.flat_map(|function| (0..6).filter_map(move |n| registers.config(function).bar(n)));
+        all.extend(bars.map(|bar| bar.address..bar.address + bar.size));
+    }
+    all
+}
