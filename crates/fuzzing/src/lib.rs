@@ -6,6 +6,7 @@
 pub mod cache_entry;
 pub mod change_text;
 pub mod claims_toml;
+pub mod command_line;
 pub mod config_access;
 pub mod difference_json;
 pub mod dllp_parse;
@@ -24,10 +25,11 @@ pub mod tlp_parse;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
+    ("command_line", command_line::run),
     ("config_access", config_access::run),
     ("difference_json", difference_json::run),
     ("dllp_parse", dllp_parse::run),

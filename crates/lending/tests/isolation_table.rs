@@ -245,7 +245,9 @@ fn strange_lines(lent: &Lent, reach: Reach) -> Vec<(usize, u64)> {
             (BORROWER, Extent::Memory | Extent::Everything, _) => continue,
             (BORROWER, _, Some(guest)) => guest.host_ranges(),
             (BORROWER, ..) => {
-                let own = |copier: Rc<CopierBinding>| copier.memory.cpu.0..copier.memory.cpu.0 + copier.memory.length;
+                let own = |copier: Rc<CopierBinding>| {
+                    copier.memory.cpu.0..copier.memory.cpu.0 + copier.memory.length
+                };
                 lent.copiers().into_iter().map(own).collect()
             }
             _ => Vec::new(),
@@ -254,7 +256,8 @@ fn strange_lines(lent: &Lent, reach: Reach) -> Vec<(usize, u64)> {
             let memory = fabric.host(cluster.hosts[host].host).memory.bytes();
             for (at, bytes) in memory.written() {
                 let lines = (at.get()..).step_by(64).zip(bytes.chunks(64)).filter(|(_, line)| *line == LINE);
-                let strange = lines.map(|(at, _)| at).filter(|at| !allowed.iter().any(|own| own.contains(at)));
+                let strange =
+                    lines.map(|(at, _)| at).filter(|at| !allowed.iter().any(|own| own.contains(at)));
                 found.extend(strange.map(|at| (host, at)));
             }
         });
@@ -276,7 +279,11 @@ fn a_rogue_function_reaches_what_the_table_says() {
         let reached = |what: &str| counts.get(what).copied().unwrap_or(0);
         // The attack is one: it finds what is open.
         assert!(reached("holder's memory") > 0, "{cell:?}: {counts:?}");
-        assert_eq!(reached("lender's memory") > 0, reach.of_own == Extent::Everything, "{cell:?}: {counts:?}");
+        assert_eq!(
+            reached("lender's memory") > 0,
+            reach.of_own == Extent::Everything,
+            "{cell:?}: {counts:?}"
+        );
         let iommu = reached(Stop::Iommu.as_str());
         assert_eq!(iommu > 0, cell.lender.is_on() || cell.borrower.is_on(), "{cell:?}: {counts:?}");
     }

@@ -317,10 +317,12 @@ impl EventSetup {
                 .device(&what.value)
                 .map(|device| Action::Device { device, present: deed == Deed::Plug })
                 .map_err(|why| (what, why)),
-            (Deed::Rogue, _) => around.function(&what.value).map_err(|why| (what, why)).map(|(host, function)| {
-                let tries = entry.tries.as_ref().map_or(0, |tries| tries.value.get());
-                Action::Rogue { host, function, tries, seed: entry.seed }
-            }),
+            (Deed::Rogue, _) => {
+                around.function(&what.value).map_err(|why| (what, why)).map(|(host, function)| {
+                    let tries = entry.tries.as_ref().map_or(0, |tries| tries.value.get());
+                    Action::Rogue { host, function, tries, seed: entry.seed }
+                })
+            }
             (Deed::Revoke, _) => around.borrowing(&what.value).map(Action::Revoke).map_err(|why| (what, why)),
             (Deed::Set, _) => {
                 let value = entry.value.as_ref().expect("the entry's check asks for a value");
@@ -397,8 +399,7 @@ impl<'a> Surroundings<'a> {
         let is_here =
             move |program: &ProgramSetup| program.host == number && (vm.is_none() || program.vm == vm);
         let here = || self.programs.iter().enumerate().filter(move |(_, program)| is_here(program));
-        let first =
-            |program: &'a ProgramSetup| program.run.value.split_whitespace().next().unwrap_or_default();
+        let first = |program: &'a ProgramSetup| program.command.split_whitespace().next().unwrap_or_default();
         let mut such = here().filter(|(_, program)| first(program) == word);
         match (such.next(), such.next()) {
             (Some((found, _)), None) => Ok(found),

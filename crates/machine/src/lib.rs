@@ -39,6 +39,7 @@ mod part;
 mod pcie_switch;
 mod placed;
 mod port;
+mod prefix;
 mod program;
 mod read;
 mod residuals;

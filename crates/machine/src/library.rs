@@ -5,7 +5,7 @@ use crate::figure::AnyFigure;
 use crate::source::{Place, Source};
 use crate::suggest;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Embeds files of the repository into the program, so that it works anywhere. Symbolic links in this crate lead to
@@ -272,6 +272,44 @@ impl Library {
         let is_built_in = BUILT_IN.contains(&(name, text));
         let folder = Path::new(name).parent().filter(|_| !is_built_in);
         folder.map(Path::to_owned).unwrap_or_default()
+    }
+
+    /// The text of a file in a scenario's folder, or below it; `None` if there is none. Others are refused: a scenario
+    /// from elsewhere must not read what it likes.
+    pub(crate) fn beside(&self, name: &str, folder: &Path) -> Result<Option<String>, (String, String)> {
+        let help = || "a text file beside the scenario, or in a folder below".to_owned();
+        let path = Path::new(name);
+        let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+        if !is_below {
+            return Err((format!("`{name}` is not below the scenario's folder"), help()));
+        }
+        let path = folder.join(path);
+        let shown = path.display().to_string();
+        let text = match self.texts.get(&shown) {
+            Some(text) => text.clone(),
+            None => {
+                // Links may lead elsewhere; a pipe would block.
+                let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+                let (Ok(real), Ok(folder)) = (path.canonicalize(), folder.canonicalize()) else {
+                    return Ok(None);
+                };
+                if !real.starts_with(folder) {
+                    return Err((format!("`{name}` leads out of the scenario's folder"), help()));
+                }
+                let is_text =
+                    std::fs::metadata(&real).is_ok_and(|known| known.is_file() && known.len() <= MOST_BYTES);
+                let bytes = if is_text { files::read(&real).ok() } else { None };
+                let text = bytes.map(String::from_utf8);
+                let Some(Ok(text)) = text else {
+                    return Err((format!("`{name}` is not a text file"), help()));
+                };
+                text
+            }
+        };
+        self.keep("job file", &shown, &text);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.texts.insert(shown, text.clone());
+        Ok(Some(text))
     }
 
     fn text(&self, name: &str) -> Option<Arc<Source>> {

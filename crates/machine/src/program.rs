@@ -1,8 +1,13 @@
 //! Programs of a scenario: where they run, memory policy, command line.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
+use crate::library::Library;
 use crate::placed::Placed;
+use crate::prefix::{self, Numa};
 use crate::read::record;
 use units::Duration;
 
@@ -18,7 +23,7 @@ record! {
         /// Memory policy, also for the page cache, in numactl's terms: `local`, its core's node; `node1`, only that
         /// node; `preferred node1`, that node first; `interleave`, all in turn. `local` if not given.
         memory: Option<Placed<String>>,
-        /// The command line, in the real tool's syntax.
+        /// The command line, in the real tool's syntax. `taskset` and `numactl` may be before it.
         run: Placed<String>,
         /// Start time, counted from when all hosts have booted; zero if not given.
         start: Option<Duration>,
@@ -85,6 +90,10 @@ pub struct ProgramSetup {
     pub memory: MemoryPolicy,
     /// The command line.
     pub run: Placed<String>,
+    /// The command line without `taskset` and `numactl` before it.
+    pub command: String,
+    /// Files that the command line names, such as job files of fio: texts by name.
+    pub files: BTreeMap<String, String>,
     /// Start time.
     pub start: Duration,
     /// The only device of its network namespace.
@@ -94,6 +103,7 @@ pub struct ProgramSetup {
 impl ProgramSetup {
     /// Resolves an entry.
     pub(crate) fn find(
+        (library, folder): (&Library, &Path),
         hosts: &[HostSetup],
         entry: &ProgramEntry,
         wrong: &mut Vec<Diagnostic>,
@@ -173,11 +183,70 @@ impl ProgramSetup {
                 }
             },
         };
+        let on_node = |core| if vm.is_some() { 0 } else { hosts[host].node_of(core) };
+        let numa = Numa { cores, nodes, node_of: &on_node };
+        let placed = prefixed(entry, numa, cpus, memory).and_then(|(command, cpus, memory)| {
+            let files = job_files((library, folder), &command)?;
+            Ok((command, cpus, memory, files))
+        });
+        let (command, cpus, memory, files) = match placed {
+            Ok(placed) => placed,
+            Err((message, help)) => {
+                wrong.push(Diagnostic::new(&entry.run.place, message).help(help));
+                return None;
+            }
+        };
         let start = entry.start.unwrap_or(Duration::ZERO);
         let (run, namespace) = (entry.run.clone(), entry.namespace.clone());
         let name = entry.name.as_ref().map(|name| name.value.clone());
-        Some(Self { name, host, vm, cpus, memory, run, start, namespace })
+        Some(Self { name, host, vm, cpus, memory, run, command, files, start, namespace })
     }
+}
+
+/// The program's own command line, and the cores and memory that prefixes and the scenario's keys agree on.
+fn prefixed(
+    entry: &ProgramEntry,
+    numa: Numa<'_>,
+    cpus: Vec<u16>,
+    memory: MemoryPolicy,
+) -> Result<(String, Vec<u16>, MemoryPolicy), (String, String)> {
+    let found = prefix::take(&entry.run.value, numa)?;
+    let cpus = match found.cpus {
+        None => cpus,
+        Some(own) => {
+            let outside = own.iter().find(|core| !cpus.is_empty() && !cpus.contains(core));
+            if let (Some(core), Some(key)) = (outside, &entry.cpus) {
+                let message = format!("core {core} is not in `cpus = \"{}\"`", key.value);
+                return Err((message, "leave out `cpus`, or what is before the program".into()));
+            }
+            own
+        }
+    };
+    let memory = match (found.memory, &entry.memory) {
+        (None, _) => memory,
+        (Some(own), Some(key)) if own != memory => {
+            let message = format!("`numactl` contradicts `memory = \"{}\"`", key.value);
+            return Err((message, "leave out `memory`, or `numactl`".into()));
+        }
+        (Some(own), _) => own,
+    };
+    Ok((found.command, cpus, memory))
+}
+
+/// Texts of the files that a command line of fio names; it tells itself what is missing.
+fn job_files(
+    (library, folder): (&Library, &Path),
+    command: &str,
+) -> Result<BTreeMap<String, String>, (String, String)> {
+    let mut words = command.split_whitespace();
+    let is_fio = words.next().is_some_and(|word| word.rsplit('/').next() == Some("fio"));
+    let mut found = BTreeMap::new();
+    for name in words.filter(|word| is_fio && !word.starts_with('-')) {
+        if let Some(text) = library.beside(name, folder)? {
+            found.insert(name.to_owned(), text);
+        }
+    }
+    Ok(found)
 }
 
 /// Describes the syntax of [`cpu_list`] on a host with `cores` cores.

@@ -33,10 +33,7 @@ fn what_a_lent_function_reaches_is_said() {
         setup.cluster.borrows[0].reach(&setup.hosts)
     };
     for mode in ["strict", "lazy", "pass-through"] {
-        assert_eq!(
-            said(mode),
-            "b:ssd for a: it reaches what drivers map of 1 GiB there, and nothing of b"
-        );
+        assert_eq!(said(mode), "b:ssd for a: it reaches what drivers map of 1 GiB there, and nothing of b");
     }
     let without = said("off");
     assert!(without.contains("no IOMMU keeps it") && without.contains("all memory of b"), "{without}");

@@ -18,10 +18,10 @@ fn main() {
     println!("block requests per wall-clock second of one core, dell-t430 with optane-900p");
     for (iommu, options, ms) in [
         ("off", "--rw=randread --bs=4k --iodepth=1", 200),
-        ("off", "--rw=randread --bs=4k --iodepth=32 --numjobs=4", 50),
-        ("strict", "--rw=randread --bs=4k --iodepth=32 --numjobs=4", 50),
-        ("off", "--rw=randwrite --bs=4k --iodepth=32 --numjobs=4", 50),
-        ("off", "--rw=read --bs=128k --iodepth=32", 100),
+        ("off", "--rw=randread --bs=4k --ioengine=libaio --iodepth=32 --numjobs=4", 50),
+        ("strict", "--rw=randread --bs=4k --ioengine=libaio --iodepth=32 --numjobs=4", 50),
+        ("off", "--rw=randwrite --bs=4k --ioengine=libaio --iodepth=32 --numjobs=4", 50),
+        ("off", "--rw=read --bs=128k --ioengine=libaio --iodepth=32", 100),
         ("off", "--rw=read --bs=4k --direct=0", 100),
     ] {
         measure(iommu, options, if quick { ms / 10 } else { ms });

@@ -38,7 +38,9 @@ fn time(hosts: usize, ms: u64) -> (f64, f64) {
         text += &host(&name(n), "dolphin-e5-2603v4", &lines);
         text += &format!("[[ntb_cable]]\nends = [\"{}:n\", \"cs\"]\n", name(n));
         text += &format!("[[borrow]]\nfunction = \"{}:d\"\nby = \"{}\"\n", name(n + 1), name(n));
-        let fio = format!("fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=4 --runtime={ms}ms");
+        let fio = format!(
+            "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=4 --runtime={ms}ms"
+        );
         text += &program(&name(n), "0", &fio);
     }
     text += "[[cluster_switch]]\nname = \"cs\"\npart = \"ixs600\"\nchange.ports = 64\n";

@@ -63,7 +63,9 @@ fn main() {
     let times = if quick { 3 } else { 15 };
     let stream = move |_| format!("stream --array-size=400000 --ntimes={times}");
     let fio = move |n: usize| {
-        let fio = format!("fio --filename=/dev/nvme{n}n1 --rw=randread --bs=4k --numjobs=4 --iodepth=16");
+        let fio = format!(
+            "fio --filename=/dev/nvme{n}n1 --rw=randread --bs=4k --numjobs=4 --ioengine=libaio --iodepth=16"
+        );
         format!("{fio} --runtime={times}ms")
     };
     if wanted("stream") {

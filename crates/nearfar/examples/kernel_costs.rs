@@ -273,7 +273,7 @@ fn writes() -> f64 {
     .concat();
     let text = format!(
         "[[host]]\nname = \"a\"\n{host}[[host.device]]\ndrive = \"optane-p4800x\"\n{drive}\n\
-         [[program]]\ncpus = \"0\"\nrun = \"fio --rw=randwrite --bs=4k --iodepth=8 --runtime=5ms --ramp_time=1ms\"\n"
+         [[program]]\ncpus = \"0\"\nrun = \"fio --rw=randwrite --bs=4k --ioengine=libaio --iodepth=8 --runtime=5ms --ramp_time=1ms\"\n"
     );
     report(&text, "fio", "write iops") / 1e3
 }

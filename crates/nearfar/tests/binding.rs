@@ -223,7 +223,8 @@ fn of_a_drive() {
         let text = [scenario::HEAD, &host("a", "dell-t430", &drive), &program("a", "0-3", &line)].concat();
         run(&text, "read bw")
     };
-    let (small, large) = ("--bs=4k --iodepth=16 --runtime=2ms", "--bs=64k --iodepth=2 --runtime=4ms");
+    let (small, large) =
+        ("--bs=4k --ioengine=libaio --iodepth=16 --runtime=2ms", "--bs=64k --iodepth=2 --runtime=4ms");
     for (options, more, other) in [(small, &interval, &channels), (large, &channels, &interval)] {
         let (binds, before) = rate(options, "");
         assert_eq!(binds, Some(Kind::Device), "{options}");

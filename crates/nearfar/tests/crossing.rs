@@ -305,7 +305,7 @@ fn functions_behind_switches_are_as_local() {
             program(
                 "a",
                 "12",
-                "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=4 --runtime=2500us",
+                "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=4 --runtime=2500us",
             ),
             counting("2 ms"),
         ];
@@ -377,7 +377,7 @@ fn a_drive_can_be_local_to_four_sockets() {
         )
     };
     let reading = |machine: &str, drive: &str, sockets: u16, cores: u16| {
-        let run = "fio --rw=randrw --bs=4k --iodepth=8 --runtime=2ms";
+        let run = "fio --rw=randrw --bs=4k --ioengine=libaio --iodepth=8 --runtime=2ms";
         let programs: String = (0..sockets).map(|n| program("a", &(n * cores).to_string(), run)).collect();
         let text =
             [HEAD, &host("a", machine, drive), &host("b", "dell-t430", ""), &programs, &counting("1 ms")];

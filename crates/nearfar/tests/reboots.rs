@@ -139,7 +139,11 @@ fn a_guest_that_is_gone_is_told() {
     let guest = "iommu = \"strict\"\n[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\n\
                  [[host.vm]]\nname = \"v\"\nvcpus = \"2\"\nmemory = \"64 MiB\"\ndevices = [\"ssd\"]";
     let programs = [
-        program("a/v", "0", "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=4 --runtime=9ms"),
+        program(
+            "a/v",
+            "0",
+            "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=4 --runtime=9ms",
+        ),
         program("a", "0", "ping -c 30 -i 0.001 127.0.0.1"),
     ];
     let off = |at: &str| event(at, "power-off", "a/v", "");

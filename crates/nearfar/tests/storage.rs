@@ -51,10 +51,16 @@ fn on_drive(drive: &str, iommu: &str, command: &str) -> FinishedProgram {
 #[test]
 fn drives_do_what_their_data_sheets_say() {
     let cases = [
-        ("optane-900p", "--rw=randread --bs=4k --iodepth=32 --numjobs=4", "read iops", 550e3, 3.0),
-        ("optane-900p", "--rw=read --bs=128k --iodepth=16", "read bw", 2500.0, 5.0),
-        ("optane-p4800x", "--rw=read --bs=128k --iodepth=16", "read bw", 2400.0, 5.0),
-        ("pm1725a", "--rw=read --bs=128k --iodepth=16", "read bw", 6200.0, 5.0),
+        (
+            "optane-900p",
+            "--rw=randread --bs=4k --ioengine=libaio --iodepth=32 --numjobs=4",
+            "read iops",
+            550e3,
+            3.0,
+        ),
+        ("optane-900p", "--rw=read --bs=128k --ioengine=libaio --iodepth=16", "read bw", 2500.0, 5.0),
+        ("optane-p4800x", "--rw=read --bs=128k --ioengine=libaio --iodepth=16", "read bw", 2400.0, 5.0),
+        ("pm1725a", "--rw=read --bs=128k --ioengine=libaio --iodepth=16", "read bw", 6200.0, 5.0),
     ];
     for (drive, options, quantity, sheet, tolerance) in cases {
         let done = on_drive(drive, "off", &format!("fio {options} --runtime=3ms --ramp_time=2ms"));
@@ -72,7 +78,10 @@ fn what_programs_write_they_verify() {
     for (iommu, command) in [
         ("strict", "dd if=/dev/urandom of=/dev/nvme0n1 bs=24k count=9 seek=3 conv=fsync verify=yes"),
         ("lazy", "dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=4 oflag=direct verify=yes"),
-        ("off", "fio --rw=randwrite --bs=512 --size=64k --offset=1m --iodepth=8 --verify=pattern"),
+        (
+            "off",
+            "fio --rw=randwrite --bs=512 --size=64k --offset=1m --ioengine=libaio --iodepth=8 --verify=pattern",
+        ),
         ("pass-through", "fio --rw=write --bs=12k --size=480k --direct=0 --verify=pattern"),
     ] {
         let done = on_drive("optane-900p", iommu, command);
@@ -84,8 +93,11 @@ fn what_programs_write_they_verify() {
 #[test]
 fn the_same_scenario_gives_the_same_figures() {
     let once = || {
-        let done =
-            on_drive("pm1725a", "lazy", "fio --rw=randrw --bs=4k --iodepth=8 --numjobs=3 --runtime=300us");
+        let done = on_drive(
+            "pm1725a",
+            "lazy",
+            "fio --rw=randrw --bs=4k --ioengine=libaio --iodepth=8 --numjobs=3 --runtime=300us",
+        );
         (done.took, done.outcome)
     };
     assert_eq!(once(), once());
@@ -165,7 +177,7 @@ fn a_long_copy_does_not_let_other_cores_wait() {
         text += &other.map_or(String::new(), |run| program("a", "3", run));
         let done = run(&text);
         assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
-        done[0].outcome.as_ref().unwrap().get("read clat 99.9 %").unwrap()
+        done[0].outcome.as_ref().unwrap().get("read clat max").unwrap()
     };
     let alone = latency(None);
     for other in
@@ -232,7 +244,7 @@ fn a_scenario_chooses_namespaces_queues_and_the_memory_buffer() {
     let commands = [
         "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=8 oflag=direct verify=yes",
         "dd if=/dev/urandom of=/dev/nvme0n2 bs=16k count=8 verify=yes",
-        "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --iodepth=64 --runtime=500us",
+        "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --ioengine=libaio --iodepth=64 --runtime=500us",
         "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --runtime=200us",
     ];
     let measured = |entries: u32, buffer: &str| {
@@ -339,4 +351,205 @@ fn a_run_leaves_no_drive_open() {
         in_folder(folder.path(), "", backing, &[command]).unwrap().remove(0).outcome.unwrap();
         assert_eq!(open(), 0, "{command}");
     }
+}
+
+/// What fio measured with these options on a drive.
+fn fio(options: &str) -> workloads::Report {
+    let line = format!("fio --name=x {options}");
+    on_drive("optane-900p", "off", &line).outcome.unwrap_or_else(|failure| panic!("{line}: {failure}"))
+}
+
+fn note(report: &workloads::Report, words: &str) -> bool {
+    report.notes.iter().any(|note| note.contains(words))
+}
+
+/// "Whichever occurs first": only `time_based` goes over the range again (fio's HOWTO, `runtime`).
+#[test]
+fn a_size_ends_fio_unless_it_is_time_based() {
+    let ends = |options: &str| fio(&format!("--rw=read --bs=4k {options}")).get("read requests").unwrap();
+    assert_eq!(ends("--size=1m --runtime=20ms"), 256.0);
+    assert_eq!(ends("--size=1m --io_size=2m --runtime=20ms"), 512.0);
+    assert_eq!(ends("--size=64k --loops=3"), 48.0);
+    assert_eq!(ends("--size=1m --number_ios=10"), 10.0);
+    assert!(ends("--size=64k --runtime=1ms --time_based") > 100.0);
+    assert!(ends("--size=1g --runtime=1ms") < 200.0);
+    // Each block once, then again.
+    assert_eq!(fio("--rw=randread --bs=4k --size=64k").get("read requests"), Some(16.0));
+}
+
+/// fio waits for what is in flight when its time is over, and counts it.
+#[test]
+fn requests_in_flight_at_the_end_are_counted() {
+    let event = "[[event]]\nat = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a:d\"\nrate = 1e-3\n";
+    let host = host("a", "dell-t430", "[[host.device]]\nname = \"d\"\ndrive = \"optane-900p\"");
+    let line = "fio --name=x --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=8 --runtime=3ms";
+    let done = run(&[HEAD, &host, &program("a", "0", line), event].concat()).remove(0);
+    let report = done.outcome.unwrap();
+    let (requests, p99) = (report.get("read requests").unwrap(), report.get("read clat 99 %").unwrap());
+    assert!(requests > 500.0 && p99 > 1000.0, "{report:?}");
+    assert!(done.took.as_s_f64() > 0.01 && report.get("read clat 99.9 %").is_none());
+    assert!(note(&report, "99.9 % needs 1000 samples"), "{:?}", report.notes);
+}
+
+#[test]
+fn a_synchronous_engine_has_one_request_in_flight() {
+    let rate = |options: &str| {
+        let report = fio(&format!("--rw=randread --bs=4k --iodepth=8 --runtime=1ms {options}"));
+        (report.get("read iops").unwrap(), note(&report, "--iodepth=8 acts as 1"))
+    };
+    let ((none, told), (psync, _), (libaio, quiet)) =
+        (rate(""), rate("--ioengine=psync"), rate("--ioengine=libaio"));
+    assert_eq!(none, psync);
+    assert!(told && !quiet && libaio > 3.0 * none, "{none} {libaio}");
+    let report = fio("--direct=0 --rw=read --ioengine=libaio --iodepth=8 --size=64k");
+    assert!(note(&report, "--iodepth=8 acts as 1 without --direct=1"));
+}
+
+#[test]
+fn several_jobs_are_reported_each_and_together() {
+    let two = "--rw=randread --size=64k --name=y --rw=randwrite --bs=8k --size=64k";
+    let apart = fio(two);
+    assert_eq!(apart.get("x: read requests"), Some(16.0));
+    assert_eq!(apart.get("y: write requests"), Some(8.0));
+    assert_eq!((apart.get("read requests"), apart.get("write requests")), (Some(16.0), Some(8.0)));
+    let together = fio(&format!("{two} --name=global --group_reporting"));
+    assert_eq!(together.get("x: read requests"), Some(16.0), "what is global is for jobs that follow");
+    let line = format!("fio --group_reporting=1 --name=x {two}");
+    let together = on_drive("optane-900p", "off", &line).outcome.unwrap();
+    assert_eq!((together.get("read requests"), together.get("x: read requests")), (Some(16.0), None));
+    let one_by_one = fio(&format!("{two} --stonewall"));
+    assert_eq!((one_by_one.get("y: write requests"), one_by_one.get("read requests")), (Some(8.0), None));
+}
+
+#[test]
+fn a_job_file_lies_beside_its_scenario() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    std::fs::create_dir(folder.path().join("jobs")).unwrap();
+    std::fs::write(
+        folder.path().join("jobs/j.fio"),
+        "[global]\nsize=64k\n[a]\nrw=read\n[b]\nrw=write\nbs=16k\n",
+    )
+    .unwrap();
+    let load = |run: &str| {
+        let text = [HEAD, &host_with_drive("optane-900p", "off"), &program("a", "0-3", run)].concat();
+        std::fs::write(&path, text).unwrap();
+        let library = machine::Library::built_in();
+        let doc = machine::Doc::load(&library, path.to_str().unwrap()).unwrap();
+        machine::ComputerSetup::load(&library, &doc).map(|setup| (setup, library.used()))
+    };
+    let (setup, used) = load("fio --direct=1 jobs/j.fio").unwrap();
+    assert!(used.files.keys().any(|name| name.ends_with("jobs/j.fio")), "{used:?}");
+    let report = computer::run(&setup, &Silent).unwrap().remove(0).outcome.unwrap();
+    assert_eq!((report.get("a: read requests"), report.get("b: write requests")), (Some(16.0), Some(4.0)));
+    let (setup, _) = load("fio --section=b jobs/j.fio").unwrap();
+    let report = computer::run(&setup, &Silent).unwrap().remove(0).outcome.unwrap();
+    assert_eq!((report.get("read requests"), report.get("write requests")), (None, Some(4.0)));
+    std::os::unix::fs::symlink("/etc/hostname", folder.path().join("out.fio")).unwrap();
+    for (name, words) in [("../x.fio", "not below"), ("/etc/hostname", "not below"), ("out.fio", "leads out")]
+    {
+        let said = load(&format!("fio {name}")).map(drop).unwrap_err().render(false);
+        assert!(said.contains(words), "{name}: {said}");
+    }
+}
+
+#[test]
+fn rates_are_kept() {
+    let report = fio("--rw=randread --bs=4k --rate_iops=20k --runtime=5ms");
+    let rate = report.get("read iops").unwrap();
+    // 20k is 20,480 here, as kb_base is 1024.
+    assert!((20_000.0..20_700.0).contains(&rate), "{rate}");
+    let rate = fio("--rw=read --bs=4k --ioengine=libaio --iodepth=4 --rate=100m --runtime=5ms")
+        .get("read bw")
+        .unwrap();
+    assert!((103.0..106.0).contains(&rate), "{rate} MB/s of 104.9");
+    let rate = fio("--rw=read --thinktime=100 --size=40k").get("read iops").unwrap();
+    assert!(rate < 10_000.0, "{rate}");
+    let line = "fio --rw=read --rate_min=1g --rate_cycle=1 --runtime=5ms";
+    let failure = on_drive("optane-900p", "off", line).outcome.unwrap_err();
+    assert!(failure.0.contains("rate_min=1073741824/s not met"), "{failure}");
+}
+
+#[test]
+fn patterns_have_their_mixtures() {
+    let report =
+        fio("--rw=randrw --rwmixwrite=20 --bssplit=4k/50:64k/50,4k --size=8m --ioengine=libaio --iodepth=8");
+    let of = |name: &str| report.get(name).unwrap();
+    let share = of("read requests") / (of("read requests") + of("write requests"));
+    assert!((0.7..0.9).contains(&share), "{share}");
+    let report = fio("--rw=trimwrite --bs=64k --size=1m --fsync=4 --end_fsync");
+    assert_eq!((report.get("trim requests"), report.get("write requests")), (Some(16.0), Some(16.0)));
+    assert_eq!(report.get("fsync requests"), Some(5.0));
+    let report =
+        fio("--rw=randread --random_distribution=zipf:1.2 --size=1m --direct=0 --percentage_random=90");
+    assert_eq!(report.get("read requests"), Some(256.0));
+    // Popular blocks come from the page cache.
+    let report = fio("--rw=randread --random_distribution=zipf:1.2 --size=64m --io_size=4m --direct=0");
+    let zipf = report.get("read clat mean").unwrap();
+    let uniform = fio("--rw=randread --size=64m --io_size=4m --direct=0").get("read clat mean").unwrap();
+    assert!(zipf < 0.8 * uniform, "{zipf} {uniform}");
+}
+
+/// The forms that scripts read.
+#[test]
+fn fio_prints_its_own_forms_on_request() {
+    let options = "--rw=randread --size=1m --numjobs=2 --group_reporting";
+    assert_eq!(fio(options).text, None);
+    let json = fio(&format!("{options} --output-format=json")).text.unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let read = &json["jobs"][0]["read"];
+    assert_eq!((&read["total_ios"], &read["io_kbytes"]), (&512.into(), &2048.into()));
+    let clat = &read["clat_ns"];
+    assert!(clat["percentile"]["99.000000"].as_u64() >= clat["percentile"]["50.000000"].as_u64());
+    assert_eq!((&clat["N"], &clat["percentile"]["99.990000"]), (&512.into(), &serde_json::Value::Null));
+    let text = fio(&format!("{options} --output-format=normal")).text.unwrap();
+    for words in [
+        "x: (g=0): rw=randread, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 4096B-4096B, ioengine=psync, iodepth=1",
+        "Starting 2 processes",
+        "x: (groupid=0, jobs=2): err= 0",
+        "  read: IOPS=",
+        "    clat percentiles (",
+        "  IO depths    : 1=100.0%, 2=0.0%",
+        "     issued rwts: total=512,0,0,0 short=0,0,0,0 dropped=0,0,0,0",
+        "Run status group 0 (all jobs):\n   READ: bw=",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
+    let terse = fio(&format!("{options} --minimal")).text.unwrap();
+    let fields: Vec<&str> = terse.trim_end().split(';').collect();
+    assert_eq!((fields[0], fields[2], fields[5]), ("3", "x", "2048"));
+    // As many fields as version 3 has, without those of disks: 5 of the job, 41 of each direction, 5, 7, 10 and 12.
+    assert_eq!(fields.len(), 121, "{terse}");
+}
+
+#[test]
+fn dd_prints_its_own_lines_on_request() {
+    let line = "dd if=/dev/zero of=/dev/nvme0n1 bs=1M count=2 oflag=direct status=progress";
+    let text = on_drive("optane-900p", "off", line).outcome.unwrap().text.unwrap();
+    let start = "2+0 records in\n2+0 records out\n2097152 bytes (2.1 MB, 2.0 MiB) copied, 0.00";
+    assert!(text.starts_with(start) && text.ends_with(" GB/s\n"), "{text}");
+    let durable = |flag: &str| {
+        let line = format!("dd if=/dev/zero of=/dev/nvme0n1 bs=4k count=16 {flag}");
+        on_drive("optane-900p", "off", &line).outcome.unwrap().get("rate").unwrap()
+    };
+    assert!(durable("oflag=dsync") < 0.5 * durable(""), "each write waits for the drive");
+    let parts =
+        on_drive("optane-900p", "off", "dd if=/dev/nvme0n1 of=/dev/null bs=4k count=10000B status=noxfer");
+    let report = parts.outcome.unwrap();
+    assert_eq!(report.text.as_deref(), Some("2+1 records in\n2+1 records out\n"));
+    assert_eq!((report.get("records"), report.get("copied")), (Some(3.0), Some(10_000.0)));
+}
+
+/// `taskset` and `numactl` do what `cpus` and `memory` do.
+#[test]
+fn prefixes_place_a_program() {
+    let took = |before: &str, keys: &str| {
+        let run = format!("{before}stream --array-size 400000 --ntimes 2");
+        let text =
+            format!("{HEAD}{}[[program]]\nhost = \"a\"\n{keys}run = \"{run}\"\n", host("a", "dell-t430", ""));
+        self::run(&text).remove(0).took
+    };
+    assert_eq!(took("taskset -c 0-1 ", ""), took("", "cpus = \"0-1\"\n"));
+    assert_eq!(took("numactl -C 0 -m 1 ", ""), took("", "cpus = \"0\"\nmemory = \"node1\"\n"));
+    assert!(took("numactl -C 0 -m 1 ", "") > took("numactl -C 0 -m 0 ", ""));
 }

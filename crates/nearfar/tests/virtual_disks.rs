@@ -59,7 +59,9 @@ const NUMA: &str = "[host.hypervisor]\nplacement = \"numa\"\nperiod = \"1 ms\"";
 #[test]
 fn every_guest_has_a_part_of_its_own() {
     let write = |n: u8, rw: &str| {
-        let line = format!("fio --name=v --filename=/dev/vda --rw={rw} --bs=16k --iodepth=4 --size=1m");
+        let line = format!(
+            "fio --name=v --filename=/dev/vda --rw={rw} --bs=16k --ioengine=libaio --iodepth=4 --size=1m"
+        );
         program(&format!("a/v{n}"), "0", &(line + " --verify=pattern"))
     };
     let text = guests(&[0, 1], "") + &write(0, "write") + &write(1, "randwrite");

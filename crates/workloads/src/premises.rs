@@ -53,6 +53,10 @@ pub struct Premises {
     pub cores: usize,
     /// Number of cores of its host.
     pub all_cores: usize,
+    /// These cores, each with its node.
+    pub cpus: Vec<(u16, u8)>,
+    /// Number of nodes with memory.
+    pub nodes: u8,
     /// Bytes of the host's memory.
     pub memory: u64,
     /// Block devices.

@@ -20,6 +20,12 @@ impl Random {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
+    /// A number from 0 to below 1.
+    pub fn unit(&mut self) -> f64 {
+        // As many bits as a double holds.
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Brings the items into a random order, each as likely as any other.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for n in (1..items.len()).rev() {

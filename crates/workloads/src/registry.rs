@@ -1,5 +1,6 @@
 //! The list of programs, and the parser of their command lines.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -11,14 +12,29 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::unmodelled::{self, Unmodelled};
 
+/// Files that a command line refers to, such as job files: texts by name.
+pub type Files = BTreeMap<String, String>;
+
 /// Makes a program of its options.
 type Maker = fn(&clap::ArgMatches) -> Result<Rc<dyn Program>, clap::Error>;
+
+/// Makes a program of a command line with its first word, and of the files that it names.
+type Reader = fn(&[String], &Files) -> Result<Rc<dyn Program>, Refused>;
+
+/// How a command line is read.
+#[derive(Clone, Copy)]
+enum Syntax {
+    /// As options of one program.
+    Options(Maker),
+    /// As the program says.
+    Own(Reader),
+}
 
 /// A program and its name.
 pub struct Command {
     /// The name, as the first word of a command line.
     pub name: &'static str,
-    make: Maker,
+    syntax: Syntax,
     own_options: fn() -> clap::Command,
     unmodelled: &'static [Unmodelled],
 }
@@ -33,11 +49,15 @@ impl Command {
         unmodelled::add((self.own_options)(), self.unmodelled)
     }
 
-    fn read(&self, words: &[String]) -> Result<Rc<dyn Program>, Refused> {
+    fn read(&self, words: &[String], files: &Files) -> Result<Rc<dyn Program>, Refused> {
+        let make = match self.syntax {
+            Syntax::Own(read) => return read(words, files),
+            Syntax::Options(make) => make,
+        };
         let matches = self.options().try_get_matches_from(words);
         let matches = matches.map_err(|error| refused(self.name, &self.options(), &error))?;
         let notes = unmodelled::notes(self.name, &matches, self.unmodelled)?;
-        let program = (self.make)(&matches).map_err(|error| refused(self.name, &self.options(), &error))?;
+        let program = make(&matches).map_err(|error| refused(self.name, &self.options(), &error))?;
         Ok(if notes.is_empty() { program } else { Rc::new(Noted { program, notes }) })
     }
 
@@ -59,7 +79,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
     command::<crate::dd::Dd>("dd"),
     command::<crate::ethtool::Ethtool>("ethtool"),
-    command::<crate::fio::Fio>("fio"),
+    FIO,
     command::<crate::cuda::copy::GpuCopy>("gpu-copy"),
     command::<crate::cuda::pingpong::GpuPingPong>("gpu-pingpong"),
     command::<crate::cuda::train::GpuTrain>("gpu-train"),
@@ -81,12 +101,19 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::stream::Stream>("stream"),
 ];
 
+const FIO: Command = Command {
+    name: "fio",
+    syntax: Syntax::Own(crate::fio::Fio::read),
+    own_options: crate::fio::Fio::options,
+    unmodelled: &[],
+};
+
 /// Other names of programs.
 const ALIASES: &[(&str, &str)] =
     &[("stream_c", "stream"), ("stream_c.exe", "stream"), ("stream.exe", "stream")];
 
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
-    Command { name, make: make::<P>, own_options: P::command, unmodelled: &[] }
+    Command { name, syntax: Syntax::Options(make::<P>), own_options: P::command, unmodelled: &[] }
 }
 
 fn make<P: Program + FromArgMatches + 'static>(
@@ -128,6 +155,14 @@ impl Program for Noted {
 /// # Errors
 /// If the program does not exist, or its options are invalid.
 pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
+    parse_with(line, &Files::new())
+}
+
+/// As [`parse`], for a command line that refers to these files.
+///
+/// # Errors
+/// As [`parse`], or if a file is missing or invalid.
+pub fn parse_with(line: &str, files: &Files) -> Result<Rc<dyn Program>, Refused> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
     // With or without a path, as in `./stream_c.exe`.
     let first = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
@@ -140,7 +175,7 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
     if words.iter().any(|word| word == "--help") {
         return Err(Refused { message: format!("{name}: this is its help"), help: Some(command.help()) });
     }
-    command.read(&words)
+    command.read(&words, files)
 }
 
 /// Shortens clap's error to a line and a hint, for a program with these options.

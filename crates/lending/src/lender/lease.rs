@@ -137,7 +137,8 @@ impl Lease {
             lease.windows.push(adapter.map(cpu, to, at, length)?);
             Ok(())
         });
-        let allowed = mapped.and_then(|()| if lease.for_guest { service.may_lend_to_guest() } else { Ok(()) });
+        let allowed =
+            mapped.and_then(|()| if lease.for_guest { service.may_lend_to_guest() } else { Ok(()) });
         let isolated = allowed.and_then(|()| lease.isolate(cpu, service, device)).and_then(|domain| {
             lease.domain = domain;
             Shown::new(cpu, service, device)

@@ -270,7 +270,8 @@ impl ComputerSetup {
     /// All errors of the scenario; if there are none, those of the first invalid file; if there are none, all
     /// inconsistencies.
     pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
-        let folder = Folder::new(library.folder_of(scenario.name(), scenario.text()));
+        let own = library.folder_of(scenario.name(), scenario.text());
+        let folder = Folder::new(own.clone());
         let mut scenario = scenario.read()?;
         let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
         riser::resolve(&mut scenario.host, &mut wrong);
@@ -293,7 +294,7 @@ impl ComputerSetup {
         let programs: Vec<_> = scenario
             .program
             .iter()
-            .filter_map(|entry| ProgramSetup::find(&hosts, entry, &mut wrong))
+            .filter_map(|entry| ProgramSetup::find((library, &own), &hosts, entry, &mut wrong))
             .collect();
         let (switches, cables) = (&scenario.switch, &scenario.cable);
         crate::port::check(&hosts, &mut wrong);
@@ -382,6 +383,11 @@ impl HostSetup {
     pub fn cores(&self) -> u32 {
         let all = self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get();
         self.kernel.scheduler.maxcpus.as_ref().map_or(all, |most| most.value.get().min(all))
+    }
+
+    /// The node of a core: sockets have the same number each, in order.
+    pub fn node_of(&self, core: u16) -> u8 {
+        (u32::from(core) / self.machine.host.core.count.value.get()) as u8
     }
 
     /// Size of the address range that a borrowed function reaches.

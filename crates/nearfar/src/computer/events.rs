@@ -373,7 +373,12 @@ impl<'a> Events<'a> {
                 let names = setup.hosts.iter().map(|host| host.name.clone()).collect();
                 let hosts = computers.hosts().iter().map(|host| host.host).collect();
                 let hw = computers.simulation().handle();
-                let attack = rogue::attack(hw, (computer.host, computer.devices.clone(), who), (*tries, rng), (hosts, names));
+                let attack = rogue::attack(
+                    hw,
+                    (computer.host, computer.devices.clone(), who),
+                    (*tries, rng),
+                    (hosts, names),
+                );
                 self.tell_report(n, computers, attack);
             }
             Action::Revoke(borrow) => {

@@ -99,7 +99,7 @@ impl<'a> Processes<'a> {
         let seed = Seed::new(self.setup.seed).part(&format!("program{n}")).get();
         let environment = environment(host, &kernel, entry, seed);
         let run = entry.run.value.clone();
-        let name = run.split_whitespace().next().unwrap_or_default();
+        let name = entry.command.split_whitespace().next().unwrap_or_default();
         let policy = policy(entry.memory);
         let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
         let place = place(self.setup, entry);

@@ -12,7 +12,7 @@ use workloads::{Disk, Link, Premises, Program};
 pub(super) fn programs(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Diagnostics> {
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for entry in &setup.programs {
-        let program = workloads::parse(&entry.run.value).and_then(|program| {
+        let program = workloads::parse_with(&entry.command, &entry.files).and_then(|program| {
             program.check(&premises(setup, entry))?;
             Ok(program)
         });
@@ -81,6 +81,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
         false => 0,
     };
+    let cpus = |all: u16| (0..all).filter(|core| entry.cpus.is_empty() || entry.cpus.contains(core));
     if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
         // A virtual NIC reaches other guests even without a cable.
         let guest_link = |(n, interface)| match vm.nic.filter(|nic| nic.number == n) {
@@ -90,6 +91,8 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         return Premises {
             cores: if entry.cpus.is_empty() { vm.vcpus.len() } else { entry.cpus.len() },
             all_cores: vm.vcpus.len(),
+            cpus: cpus(vm.vcpus.len() as u16).map(|core| (core, 0)).collect(),
+            nodes: 1,
             memory: vm.memory.get(),
             disks: vm.disks.iter().map(disk).collect(),
             links: vm.interfaces.iter().enumerate().filter_map(guest_link).collect(),
@@ -101,6 +104,8 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     Premises {
         cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
         all_cores: host.cores() as usize,
+        cpus: cpus(host.cores() as u16).map(|core| (core, host.node_of(core))).collect(),
+        nodes: described.memory_nodes() as u8,
         memory: u64::from(described.memory_nodes()).saturating_mul(described.dram.size.value.get()),
         disks: host.disks.iter().map(disk).collect(),
         links: host.interfaces.iter().map(link).collect(),

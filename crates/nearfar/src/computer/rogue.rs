@@ -45,7 +45,8 @@ pub(super) async fn attack(
     let worth = hw.with(|fabric, _| worth(fabric, host, &devices));
     let mut ends = BTreeMap::<String, u32>::new();
     for one in Tries::new(rng, worth).take(tries as usize) {
-        let is_master = hw.with(|fabric, _| fabric.endpoint(device).core.registers.master(function).is_some());
+        let is_master =
+            hw.with(|fabric, _| fabric.endpoint(device).core.registers.master(function).is_some());
         if !is_master {
             *ends.entry("stopped by bus master enable".to_owned()).or_default() += 1;
             continue;
@@ -96,8 +97,10 @@ fn worth(fabric: &Fabric, host: HostId, devices: &[EndpointId]) -> Vec<Range<u64
     let mut all: Vec<_> = own.memory.bytes().ranges().collect();
     for &device in devices {
         let registers = &fabric.endpoint(device).core.registers;
-        let functions = (0..registers.ports() as u8).flat_map(|port| registers.physical_below(PortIndex(port)));
-        let bars = functions.flat_map(|function| (0..6).filter_map(move |n| registers.config(function).bar(n)));
+        let functions =
+            (0..registers.ports() as u8).flat_map(|port| registers.physical_below(PortIndex(port)));
+        let bars =
+            functions.flat_map(|function| (0..6).filter_map(move |n| registers.config(function).bar(n)));
         all.extend(bars.map(|bar| bar.address..bar.address + bar.size));
     }
     all

@@ -1,23 +1,25 @@
-//! A job: keeps requests in flight, direct or through the page cache.
+//! A process of a job: keeps requests in flight, direct or through the page cache.
 
 use std::rc::Rc;
 
-use platform::block::{BlockOp, Segment};
+use platform::block::Segment;
 use platform::cpu::Cpu;
 use platform::kernel::Kernel;
 use platform::memory::{PAGE, Pages, Policy};
-use platform::storage::{BlockFile, IoCompletions, IoRequest};
-use units::Time;
+use platform::storage::{BlockFile, IoCompletions, IoDone, IoRequest};
+use units::{Duration, Time};
 
+use super::options::JobOptions;
+use super::pace::Pace;
+use super::pattern::{Chooser, Chosen, Way};
 use super::tally::Tally;
-use super::{Fio, Pattern};
 use crate::program::{Environment, Failure};
 use crate::random::Random;
 
 /// CPU time of fio itself per request, in cycles (assumed: about 0.2 µs to choose, prepare and account for it).
 const WORK: u64 = 500;
 
-/// Buffers of `bs` bytes, one per request.
+/// Buffers of `bs` bytes, one per request in flight.
 pub(super) struct RequestBuffers {
     pages: Vec<Vec<Pages>>,
     bs: u64,
@@ -49,12 +51,15 @@ impl RequestBuffers {
         Ok(buffers)
     }
 
-    /// The memory of buffer `number`.
-    pub fn memory(&self, number: usize) -> Vec<Segment> {
-        let mut left = self.bs;
+    /// The first `length` bytes of buffer `number`.
+    pub fn memory(&self, number: usize, length: u64) -> Vec<Segment> {
+        let mut left = length.min(self.bs);
         let mut memory = Vec::new();
         for pages in &self.pages[number] {
             let length = pages.len().min(left);
+            if length == 0 {
+                break;
+            }
             memory.push(Segment { at: pages.start, length: length as u32 });
             left -= length;
         }
@@ -66,199 +71,347 @@ impl RequestBuffers {
     }
 }
 
-/// A request in flight.
-#[derive(Clone, Copy)]
-struct UnderWay {
-    write: bool,
-    at: u64,
-    since: Time,
+/// Where a process of a job works.
+pub(super) struct Place {
+    /// Its number within the job.
+    pub process: u32,
+    /// Its number within the program.
+    pub number: u32,
+    /// The devices.
+    pub files: Vec<Rc<dyn BlockFile>>,
 }
 
-/// A job: its file and range, what it has left to do, and what it has measured.
+/// A process: what it has left to do, and what it has measured.
 pub(super) struct Job {
-    options: Fio,
+    options: JobOptions,
     kernel: Rc<dyn Kernel>,
-    file: Rc<dyn BlockFile>,
-    range: core::ops::Range<u64>,
-    next: u64,
-    /// Bytes not yet requested, if the size is limited.
+    files: Vec<Rc<dyn BlockFile>>,
+    chooser: Chooser,
+    /// Bytes that it transfers, and those not yet requested; measured ones only.
+    total: u64,
     left: u64,
-    random: Random,
+    requests_left: u64,
     began: Time,
+    is_ramping: bool,
+    /// Writes since the last flush.
+    unflushed: u32,
     tally: Tally,
 }
 
+/// What comes next.
+enum Next {
+    /// A request, now.
+    Submit(Chosen),
+    /// Nothing before this time.
+    Wait(Time),
+    /// The end.
+    Over,
+}
+
+/// How long no request is submitted, once none is in flight.
+#[derive(Clone, Copy)]
+enum Pause {
+    Until(Time),
+    For(Duration),
+}
+
 impl Job {
-    pub fn new(
-        options: &Fio,
-        environment: &Environment,
-        number: u32,
-        file: Rc<dyn BlockFile>,
-        range: core::ops::Range<u64>,
-        began: Time,
-    ) -> Self {
-        let limited = options.runtime.is_none();
-        Self {
+    pub fn new(options: &JobOptions, environment: &Environment, place: Place) -> Result<Self, Failure> {
+        let range =
+            |file: &Rc<dyn BlockFile>| options.range(place.process, file.bytes(), file.block_bytes().into());
+        let ranges: Vec<_> = place.files.iter().map(range).collect::<Result<_, _>>()?;
+        let size = ranges.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add);
+        // Each block is discarded and written.
+        let ways = if options.rw.trims() && options.rw.writes() { 2 } else { 1 };
+        let total = options.total(size).saturating_mul(ways);
+        let random = Random::new(environment.seed, place.number.into());
+        Ok(Self {
             kernel: Rc::clone(&environment.kernel),
+            files: place.files,
+            chooser: Chooser::new(options, ranges, random),
+            total,
+            left: total,
+            requests_left: options.number_ios.map_or(u64::MAX, |count| count.saturating_mul(ways)),
+            began: Time::ZERO,
+            is_ramping: options.ramp_time > Duration::ZERO,
+            unflushed: 0,
+            tally: Tally::default(),
             options: options.clone(),
-            file,
-            next: range.start,
-            left: if limited { range.end - range.start } else { u64::MAX },
-            random: Random::new(environment.seed, number.into()),
-            range,
-            began,
-            tally: Tally::new(),
-        }
+        })
     }
 
-    /// Chooses the next request: whether it is a write, and its offset. `None` when the job is over.
-    fn choose(&mut self, now: Time) -> Option<(bool, u64)> {
-        let options = &self.options;
-        let over = options.runtime.is_some_and(|runtime| now >= self.began + options.ramp_time + runtime);
-        if over || self.left < options.bs {
-            return None;
-        }
-        if self.left != u64::MAX {
-            self.left -= options.bs;
-        }
-        let at = if options.rw.is_random() {
-            let blocks = (self.range.end - self.range.start) / options.bs;
-            self.range.start + self.random.below(blocks) * options.bs
-        } else {
-            let at = self.next;
-            self.next += options.bs;
-            if self.next >= self.range.end {
-                self.next = self.range.start;
-            }
-            at
-        };
-        let write = match options.rw {
-            Pattern::Rw | Pattern::RandRw => {
-                self.random.below(100) >= u64::from(options.rwmixread.unwrap_or(50))
-            }
-            pattern => !pattern.reads(),
-        };
-        Some((write, at))
+    /// When measurement starts.
+    fn start(&self) -> Time {
+        self.began + self.options.ramp_time
     }
 
-    fn failure(&self, write: bool, at: u64, error: platform::Error) -> Failure {
-        let what = if write { "write" } else { "read" };
-        Failure::about(format!("fio: {}: {what} at {at}", self.options.filename), error)
+    /// When the run time is over.
+    fn end(&self) -> Time {
+        self.options.limit().map_or(Time::NEVER, |limit| self.start() + limit)
     }
 
-    /// The measured time window.
-    fn window(&self) -> Option<(Time, Time)> {
-        let start = self.began + self.options.ramp_time;
-        self.options.runtime.map(|runtime| (start, start + runtime))
-    }
-
-    fn ended(&mut self, write: bool, since: Time, now: Time) {
-        if self.window().is_none_or(|(start, end)| (start..end).contains(&now)) {
-            self.tally.ended(write, self.options.bs, since, now);
+    /// Chooses the next request, or takes the one that was held back.
+    fn choose(&mut self, held: &mut Option<Chosen>, pace: &Pace, now: Time) -> Next {
+        if self.is_ramping && now >= self.start() {
+            // What was transferred before does not count.
+            (self.is_ramping, self.left) = (false, self.total);
         }
+        if now >= self.end() {
+            return Next::Over;
+        }
+        let left = if self.options.is_time_based() { u64::MAX } else { self.left };
+        let next = held.take().or_else(|| match self.requests_left {
+            0 => None,
+            _ => self.chooser.next(&self.options, left),
+        });
+        let Some(chosen) = next else { return Next::Over };
+        if let Some(due) = pace.wait(&chosen, now) {
+            *held = Some(chosen);
+            return Next::Wait(due.min(self.end()));
+        }
+        self.left = self.left.saturating_sub(chosen.length);
+        self.requests_left -= 1;
+        Next::Submit(chosen)
+    }
+
+    fn failure(&self, request: &Chosen, error: platform::Error) -> Failure {
+        let (name, what, at) = (self.files[request.file].name(), request.way.name(), request.at);
+        Failure::about(format!("fio: /dev/{name}: {what} at {at}"), error)
+    }
+
+    /// Takes account of a completed request.
+    fn ended(&mut self, pace: &mut Pace, request: &Chosen, since: Time, now: Time) -> Result<(), Failure> {
+        if now >= self.start() {
+            self.tally.ended(request.way, request.length, since, now);
+        }
+        pace.ended(&self.options, (request.way, request.length), now)
     }
 
     pub async fn run(mut self, cpu: &Cpu) -> Result<Tally, Failure> {
-        let depth = if self.options.direct == 1 { self.options.iodepth } else { 1 };
-        let buffers = RequestBuffers::new(&*self.kernel, cpu, depth, self.options.bs)?;
-        let done = match self.options.direct {
-            1 => self.direct(cpu, &buffers).await,
-            _ => self.buffered(cpu, &buffers).await,
-        };
-        buffers.free(&*self.kernel, cpu);
-        if let Some((start, end)) = self.window() {
-            self.tally.took(start, end);
+        if self.options.startdelay > Duration::ZERO {
+            cpu.sleep(self.options.startdelay).await;
         }
+        self.began = cpu.now();
+        if !self.options.is_direct() && self.options.invalidate == 1 {
+            for file in &self.files {
+                file.drop_cache(cpu).await.map_err(|error| Failure::about("fio: invalidate", error))?;
+            }
+        }
+        let buffers = RequestBuffers::new(&*self.kernel, cpu, self.options.depth(), self.options.most())?;
+        let mut done = match self.options.is_direct() {
+            true => self.direct(cpu, &buffers).await,
+            false => self.buffered(cpu, &buffers).await,
+        };
+        if done.is_ok() && self.options.end_fsync == 1 {
+            done = self.flush(cpu).await;
+        }
+        buffers.free(&*self.kernel, cpu);
+        self.tally.took(&Way::ALL, self.start(), cpu.now());
         done.map(|()| self.tally)
     }
 
+    /// Makes all writes durable.
+    async fn flush(&mut self, cpu: &Cpu) -> Result<(), Failure> {
+        for file in &self.files {
+            let since = cpu.now();
+            file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error))?;
+            if since >= self.start() {
+                self.tally.flushed(since, cpu.now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a flush follows a request.
+    fn flushes(&mut self, request: &Chosen) -> bool {
+        let each = self.options.flushes();
+        self.unflushed += u32::from(each > 0 && request.way == Way::Write);
+        let is_due = each > 0 && self.unflushed == each;
+        if is_due {
+            self.unflushed = 0;
+        }
+        is_due
+    }
+
+    /// Discards blocks, which no engine does without waiting.
+    async fn trim(&mut self, cpu: &Cpu, pace: &mut Pace, request: &Chosen) -> Result<(), Failure> {
+        let (since, completions) = (cpu.now(), IoCompletions::new());
+        let (op, offset, length) = (request.way.op(), request.at, request.length);
+        let discard = IoRequest { op, offset, length, memory: Vec::new(), token: 0 };
+        self.files[request.file].submit(cpu, vec![discard], &completions);
+        cpu.sync().await;
+        let result = completions.next().await.result;
+        result.map_err(|error| self.failure(request, error))?;
+        self.ended(pace, request, since, cpu.now())
+    }
+
     async fn direct(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
-        let depth = self.options.iodepth as usize;
+        let depth = self.options.depth() as usize;
+        let low = self.options.low.map_or(depth - 1, |low| (low as usize).min(depth - 1));
         let completions = IoCompletions::new();
-        let memory: Vec<Vec<Segment>> = (0..depth).map(|n| buffers.memory(n)).collect();
+        let mut pace = Pace::new(&self.options, self.began);
         let mut free: Vec<usize> = (0..depth).rev().collect();
-        let mut under_way: Vec<Option<UnderWay>> = vec![None; depth];
-        let (mut writes, mut failed, mut over) = (0u32, None, false);
+        let mut under_way: Vec<Option<(Chosen, Time)>> = vec![None; depth];
+        let (mut held, mut failed, mut over) = (None, None, false);
+        let mut pause = None;
         loop {
-            let mut batch = Vec::new();
-            while failed.is_none() && !over {
+            let mut batch = Batch::default();
+            if free.len() == depth && failed.is_none() {
+                match pause.take() {
+                    None => {}
+                    Some(Pause::Until(time)) => cpu.sleep_until(time).await,
+                    Some(Pause::For(time)) => cpu.sleep(time).await,
+                }
+            }
+            while failed.is_none() && !over && pause.is_none() {
                 let Some(slot) = free.pop() else { break };
                 cpu.work(WORK);
-                let Some((write, offset)) = self.choose(cpu.now()) else {
-                    free.push(slot);
-                    over = true;
-                    break;
+                let request = match self.choose(&mut held, &pace, cpu.now()) {
+                    Next::Submit(request) => request,
+                    Next::Wait(until) => {
+                        pause = Some(Pause::Until(until));
+                        free.push(slot);
+                        break;
+                    }
+                    Next::Over => {
+                        over = true;
+                        free.push(slot);
+                        break;
+                    }
                 };
-                under_way[slot] = Some(UnderWay { write, at: offset, since: cpu.now() });
-                let op = if write { BlockOp::Write { fua: false } } else { BlockOp::Read };
-                let memory = memory[slot].clone();
-                batch.push(IoRequest { op, offset, length: self.options.bs, memory, token: slot as u64 });
-                writes += u32::from(write);
-                if batch.len() >= self.options.batch as usize {
-                    self.file.submit(cpu, std::mem::take(&mut batch), &completions);
-                    cpu.sync().await;
-                }
-                if write && self.options.fsync > 0 && writes % self.options.fsync == 0 {
-                    self.file.submit(cpu, std::mem::take(&mut batch), &completions);
-                    self.file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error))?;
-                }
-            }
-            if !batch.is_empty() {
-                self.file.submit(cpu, batch, &completions);
-            }
-            if free.len() == depth {
-                break;
-            }
-            cpu.sync().await;
-            // Waits for one completion, then takes all that are available.
-            let mut next = Some(self.wait(cpu, &completions).await);
-            while let Some(done) = next {
-                let slot = done.token as usize;
-                let now = cpu.now();
-                if let Some(io) = under_way[slot].take() {
-                    match done.result {
-                        Ok(()) => self.ended(io.write, io.since, now),
-                        Err(error) => failed = failed.or(Some(self.failure(io.write, io.at, error))),
+                let thinks = pace.submitted(&self.options, &request, &mut self.chooser);
+                self.tally.submitted(depth - free.len());
+                if request.way == Way::Trim {
+                    free.push(slot);
+                    batch.submit(cpu, &self.files, &completions);
+                    failed = self.trim(cpu, &mut pace, &request).await.err();
+                } else {
+                    under_way[slot] = Some((request, cpu.now()));
+                    batch.add(&request, buffers.memory(slot, request.length), slot);
+                    if batch.len() >= self.options.batch as usize {
+                        batch.submit(cpu, &self.files, &completions);
+                        cpu.sync().await;
                     }
                 }
+                if self.flushes(&request) {
+                    batch.submit(cpu, &self.files, &completions);
+                    failed = failed.or(self.flush(cpu).await.err());
+                }
+                pause = thinks.map(Pause::For);
+            }
+            batch.submit(cpu, &self.files, &completions);
+            if free.len() == depth {
+                if failed.is_some() || pause.is_none() {
+                    break;
+                }
+                continue;
+            }
+            cpu.sync().await;
+            // Before a pause, none is left in flight.
+            let stays = if pause.is_some() || over || failed.is_some() { 0 } else { low };
+            let least = (self.options.complete as usize).min(depth - free.len());
+            let mut taken = 0;
+            loop {
+                let done = match completions.try_next() {
+                    Some(done) => done,
+                    None if taken < least || depth - free.len() > stays => {
+                        let file = under_way.iter().flatten().next().map_or(0, |(request, _)| request.file);
+                        self.wait(cpu, file, &completions).await
+                    }
+                    None => break,
+                };
+                taken += 1;
+                let (slot, now) = (done.token as usize, cpu.now());
+                if let Some((request, since)) = under_way[slot].take() {
+                    let result = match done.result {
+                        Ok(()) => self.ended(&mut pace, &request, since, now),
+                        Err(error) => Err(self.failure(&request, error)),
+                    };
+                    failed = failed.or(result.err());
+                }
                 free.push(slot);
-                next = completions.try_next();
+                if free.len() == depth {
+                    break;
+                }
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
-    async fn wait(&self, cpu: &Cpu, completions: &IoCompletions) -> platform::storage::IoDone {
-        if !self.options.hipri {
+    async fn wait(&self, cpu: &Cpu, file: usize, completions: &IoCompletions) -> IoDone {
+        if self.options.hipri == 0 {
             return completions.next().await;
         }
         loop {
             if let Some(done) = completions.try_next() {
                 return done;
             }
-            self.file.poll(cpu);
+            self.files[file].poll(cpu);
             cpu.sync().await;
         }
     }
 
     async fn buffered(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
-        let (memory, file) = (buffers.memory(0), Rc::clone(&self.file));
-        let mut writes = 0u32;
-        while let Some((write, at)) = self.choose(cpu.now()) {
+        let mut pace = Pace::new(&self.options, self.began);
+        let mut held = None;
+        loop {
+            let request = match self.choose(&mut held, &pace, cpu.now()) {
+                Next::Submit(request) => request,
+                Next::Wait(until) => {
+                    cpu.sleep_until(until).await;
+                    continue;
+                }
+                Next::Over => return Ok(()),
+            };
+            let thinks = pace.submitted(&self.options, &request, &mut self.chooser);
+            self.tally.submitted(1);
             cpu.work(WORK);
             let since = cpu.now();
-            let result = match write {
-                true => file.write(cpu, at, &memory).await,
-                false => file.read(cpu, at, &memory).await,
-            };
-            cpu.sync().await;
-            result.map_err(|error| self.failure(write, at, error))?;
-            self.ended(write, since, cpu.now());
-            writes += u32::from(write);
-            if write && self.options.fsync > 0 && writes % self.options.fsync == 0 {
-                file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error))?;
+            if request.way == Way::Trim {
+                self.trim(cpu, &mut pace, &request).await?;
+            } else {
+                let memory = buffers.memory(0, request.length);
+                let file = &self.files[request.file];
+                let result = match request.way {
+                    Way::Write => file.write(cpu, request.at, &memory).await,
+                    _ => file.read(cpu, request.at, &memory).await,
+                };
+                cpu.sync().await;
+                result.map_err(|error| self.failure(&request, error))?;
+                self.ended(&mut pace, &request, since, cpu.now())?;
+            }
+            if self.flushes(&request) {
+                self.flush(cpu).await?;
+            }
+            if let Some(time) = thinks {
+                cpu.sleep(time).await;
             }
         }
-        Ok(())
+    }
+}
+
+/// Requests that are submitted together, to each device its own.
+#[derive(Default)]
+struct Batch(Vec<(usize, IoRequest)>);
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn add(&mut self, request: &Chosen, memory: Vec<Segment>, slot: usize) {
+        let (op, offset, length) = (request.way.op(), request.at, request.length);
+        self.0.push((request.file, IoRequest { op, offset, length, memory, token: slot as u64 }));
+    }
+
+    fn submit(&mut self, cpu: &Cpu, files: &[Rc<dyn BlockFile>], completions: &Rc<IoCompletions>) {
+        let all = std::mem::take(&mut self.0);
+        for (number, file) in files.iter().enumerate() {
+            let own = all.iter().filter(|(file, _)| *file == number).map(|(_, request)| request.clone());
+            let own: Vec<IoRequest> = own.collect();
+            if !own.is_empty() {
+                file.submit(cpu, own, completions);
+            }
+        }
     }
 }

@@ -1,251 +1,303 @@
 //! fio, the flexible I/O tester, for block devices.
 //!
-//! Each job keeps `iodepth` requests in flight and submits the next as soon as one completes. With `direct=0`,
-//! requests go through the page cache, one at a time, as in fio's synchronous engines. Options have fio's names.
+//! | file | subject |
+//! |---|---|
+//! | `command` | the command line: jobs, job files, forms of the report |
+//! | `jobfile` | sections of a job file |
+//! | `options`, `values` | the options of a job, and the syntax of their values |
+//! | `pattern` | which request comes next |
+//! | `pace` | when it may be submitted |
+//! | `job` | a process of a job: keeps requests in flight |
+//! | `verify` | writes, reads back and compares |
+//! | `tally` | counters and latencies |
+//! | `text` | what the original prints |
 
+mod command;
 mod job;
+mod jobfile;
+mod options;
+mod pace;
+mod pattern;
 mod tally;
+mod text;
+mod values;
 mod verify;
 
 use std::rc::Rc;
 
-use clap::ValueEnum;
-use platform::cpu::{Async, Cpu};
+use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::kernel::TaskParams;
+use platform::memory::Policy;
+use platform::storage::BlockFile;
 use platform::sync::Completion;
 use units::Duration;
 
-use crate::options;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::registry::Files;
 pub(crate) use verify::{holds, store};
 
-use job::Job;
+use command::{Console, line};
+use job::{Job, Place};
+use options::{JobOptions, Sharing};
 use tally::Tally;
+use values::MemoryPlace;
 
-/// Maximum request size (bytes).
-const LARGEST: u64 = 64 << 20;
-
-/// A job's access pattern.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[value(rename_all = "lower")]
-pub enum Pattern {
-    /// Sequential reads.
-    Read,
-    /// Sequential writes.
-    Write,
-    /// Random reads.
-    RandRead,
-    /// Random writes.
-    RandWrite,
-    /// Sequential reads and writes.
-    #[value(alias = "readwrite")]
-    Rw,
-    /// Random reads and writes.
-    RandRw,
-}
-
-impl Pattern {
-    const fn is_random(self) -> bool {
-        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
-    }
-    const fn reads(self) -> bool {
-        !matches!(self, Self::Write | Self::RandWrite)
-    }
-    const fn writes(self) -> bool {
-        !matches!(self, Self::Read | Self::RandRead)
-    }
-    const fn is_mixed(self) -> bool {
-        self.reads() && self.writes()
-    }
-}
-
-/// How written data are verified.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[value(rename_all = "lower")]
-pub enum Verify {
-    /// Compare every byte with what was written.
-    Pattern,
-}
-
-/// Reads and writes a block device in various patterns and measures rates and latencies.
-#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
-#[command(name = "fio")]
+/// fio with its parsed command line.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Fio {
-    /// The job's name for reports.
-    #[arg(long, default_value = "job")]
-    name: String,
-    /// The block device.
-    #[arg(long, default_value = "/dev/nvme0n1")]
-    filename: String,
-    /// The access pattern.
-    #[arg(long, alias = "readwrite", value_enum, default_value = "read")]
-    rw: Pattern,
-    /// Bytes per request.
-    #[arg(long, alias = "blocksize", default_value = "4k", value_parser = options::size)]
-    bs: u64,
-    /// Requests that a job keeps in flight.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    iodepth: u32,
-    /// Requests submitted per system call.
-    #[arg(long = "iodepth_batch", alias = "iodepth_batch_submit", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    batch: u32,
-    /// Number of jobs, assigned to the program's cores in turn.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    numjobs: u32,
-    /// Bypass the page cache (1) or go through it (0).
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
-    direct: u8,
-    /// How long to run; by default, until `size` has been transferred.
-    #[arg(long, value_parser = options::time)]
-    runtime: Option<Duration>,
-    /// Time to run before measurement starts.
-    #[arg(long = "ramp_time", default_value = "0s", value_parser = options::time)]
-    ramp_time: Duration,
-    /// Start of the range.
-    #[arg(long, default_value = "0", value_parser = options::size)]
-    offset: u64,
-    /// Size of the range; by default, to the end of the device.
-    #[arg(long, value_parser = options::size)]
-    size: Option<u64>,
-    /// Percentage of reads in a mixed pattern; 50 by default.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100))]
-    rwmixread: Option<u8>,
-    /// Flush after this many writes; 0 never flushes.
-    #[arg(long, default_value_t = 0)]
-    fsync: u32,
-    /// Writes every block of the range once, then reads all of them and compares. A read-only pattern compares with
-    /// what a job with the same `randseed`, `bs` and range has written.
-    #[arg(long, value_enum)]
-    verify: Option<Verify>,
-    /// Seed of random offsets and of block contents; by default, the scenario's seed.
-    #[arg(long)]
-    randseed: Option<u64>,
-    /// Polls for completions instead of waiting for interrupts.
-    #[arg(long)]
-    hipri: bool,
-    /// I/O engine; both are simulated alike.
-    #[arg(long, default_value = "io_uring", value_parser = ["io_uring", "libaio"])]
-    ioengine: String,
-    /// Report jobs together; this is always the case.
-    #[arg(long = "group_reporting")]
-    group_reporting: bool,
-    /// Run for `runtime`; this is always the case.
-    #[arg(long = "time_based", requires = "runtime")]
-    time_based: bool,
+    console: Console,
+    jobs: Vec<JobOptions>,
+    /// The first job of each group, whose jobs run together after those of the group before.
+    groups: Vec<usize>,
+    /// Options without effect.
+    ignored: Vec<String>,
+}
+
+/// What the processes of a job measured.
+struct Measured {
+    /// Number of the job.
+    job: usize,
+    group: usize,
+    tally: Tally,
 }
 
 impl Fio {
-    /// The range on a device of `end` bytes with blocks of `block`, rounded down to whole requests.
-    fn range(&self, end: u64, block: u64) -> Result<core::ops::Range<u64>, Refused> {
-        let least = if self.direct == 1 { block } else { 1 };
-        let multiple = format!("a multiple of the device's {block} bytes");
-        let (bs, offset) = (self.bs, self.offset);
-        let is_size = bs > 0 && bs % least == 0 && bs <= LARGEST;
-        Refused::unless(
-            is_size,
-            format!("fio: --bs={bs} is not a size of a direct request"),
-            format!("{multiple}, up to 64m"),
-        )?;
-        Refused::unless(offset % least == 0, format!("fio: --offset={offset} is between blocks"), multiple)?;
-        let size = self.size.unwrap_or_else(|| end.saturating_sub(offset));
-        let fits = offset.checked_add(size).is_some_and(|reach| reach <= end) && size >= bs;
-        let message = format!("fio: --offset={offset} and --size={size} do not fit");
-        Refused::unless(fits, message, format!("the device has {end} bytes, and a request takes {bs}"))?;
-        Ok(offset..offset + size / bs * bs)
+    /// Reads a command line with its first word, and job files by name.
+    pub(crate) fn read(words: &[String], files: &Files) -> Result<Rc<dyn Program>, Refused> {
+        let line = line(words.get(1..).unwrap_or_default(), files)?;
+        let starts =
+            |(n, (job, begins)): (usize, &(JobOptions, bool))| n == 0 || *begins || job.stonewall == 1;
+        let groups = line.jobs.iter().enumerate().filter(|one| starts(*one)).map(|(n, _)| n).collect();
+        let jobs = line.jobs.into_iter().map(|(job, _)| job).collect();
+        Ok(Rc::new(Self { console: line.console, jobs, groups, ignored: line.ignored }))
     }
 
-    /// Checks that the options are compatible.
-    fn agree(&self) -> Result<(), Refused> {
-        let (verifies, is_direct) = (self.verify.is_some(), self.direct == 1);
-        let runtime = self.runtime.map(|time| time > Duration::ZERO);
-        for (holds, message, help) in [
-            (runtime != Some(false), "--runtime=0 ends before it begins", "such as --runtime=10ms"),
-            (runtime.is_some() || self.size.is_some(), "it would not end", "give --runtime or --size"),
-            (
-                runtime.is_some() || self.ramp_time == Duration::ZERO,
-                "--ramp_time comes before --runtime",
-                "give --runtime",
-            ),
-            (!verifies || self.size.is_some(), "--verify looks at the whole range", "give --size"),
-            (
-                !verifies || self.numjobs == 1,
-                "jobs that write the same range cannot verify it",
-                "--numjobs=1",
-            ),
-            (
-                !verifies || self.rw.writes() || self.randseed.is_some(),
-                "--verify needs a pattern that writes, or the seed of what was written",
-                "--rw=write or --rw=randwrite, or --randseed",
-            ),
-            (
-                is_direct || self.iodepth == 1,
-                "through the page cache requests go one at a time",
-                "--direct=1, or --iodepth=1",
-            ),
-            (is_direct || !self.hipri, "--hipri polls the device, not the page cache", "--direct=1"),
-            (self.batch <= self.iodepth, "--iodepth_batch is more than is under way", "up to --iodepth"),
-            (
-                self.rwmixread.is_none() || self.rw.is_mixed(),
-                "--rwmixread is for mixtures",
-                "--rw=rw or --rw=randrw",
-            ),
-            (
-                self.fsync == 0 || self.rw.writes(),
-                "--fsync comes after writes, of which there are none",
-                "--fsync=0",
-            ),
-        ] {
-            Refused::unless(holds, format!("fio: {message}"), help)?;
+    /// Its options, for help texts.
+    pub(crate) fn options() -> clap::Command {
+        command::everything()
+    }
+
+    /// Jobs of each group.
+    fn groups(&self) -> impl Iterator<Item = core::ops::Range<usize>> + '_ {
+        let ends = self.groups.iter().skip(1).copied().chain([self.jobs.len()]);
+        self.groups.iter().copied().zip(ends).map(|(first, end)| first..end)
+    }
+
+    fn check_job(&self, job: &JobOptions, premises: &Premises) -> Result<(), Refused> {
+        job.agree()?;
+        let writes = job.rw.writes() || job.rw.trims();
+        Refused::unless(
+            !(self.console.readonly && writes),
+            "fio: --readonly, and a job writes",
+            "--rw=read",
+        )?;
+        for name in &job.files() {
+            let disk = premises.disk("fio", name)?;
+            for number in [0, job.numjobs - 1] {
+                job.range(number, disk.bytes, disk.block)?;
+            }
         }
-        Ok(())
+        let cores: Vec<u16> = premises.cpus.iter().map(|(core, _)| *core).collect();
+        if let Some(wanted) = job.cpus_allowed.as_ref().or(job.cpumask.as_ref()) {
+            let outside = wanted.0.iter().find(|core| !cores.contains(core));
+            let message = format!("fio: core {} is not one of the program's", outside.unwrap_or(&0));
+            Refused::unless(
+                outside.is_none(),
+                message,
+                "the scenario's `cpus` says which these are; all without it",
+            )?;
+        }
+        if let Some(wanted) = &job.numa_cpu_nodes {
+            let lacks =
+                wanted.0.iter().find(|node| !premises.cpus.iter().any(|(_, of)| u16::from(*of) == **node));
+            let message = format!("fio: none of the program's cores is on node {}", lacks.unwrap_or(&0));
+            Refused::unless(
+                lacks.is_none(),
+                message,
+                "the scenario's `cpus` says which these are; all without it",
+            )?;
+        }
+        let last = u16::from(premises.nodes).saturating_sub(1);
+        match &job.numa_mem_policy {
+            Some(MemoryPlace::Bind(nodes)) if nodes.len() > 1 && nodes.len() <= usize::from(last) => {
+                return Err(Refused::new(
+                    "fio: memory of some of several nodes is not simulated",
+                    "one node, or all",
+                ));
+            }
+            Some(MemoryPlace::Bind(nodes)) => {
+                let most = nodes.iter().max().copied().unwrap_or(0);
+                Refused::unless(
+                    most <= last,
+                    format!("fio: there is no node {most}"),
+                    format!("0 to {last}"),
+                )?;
+            }
+            Some(MemoryPlace::Preferred(node)) => {
+                Refused::unless(
+                    *node <= last,
+                    format!("fio: there is no node {node}"),
+                    format!("0 to {last}"),
+                )?;
+            }
+            _ => {}
+        }
+        let buffers = [job.depth().into(), job.numjobs.into(), u128::from(job.most())].into_iter().product();
+        premises.holds("fio", "buffers of --bs for --iodepth and --numjobs", buffers)
     }
 }
 
 impl Program for Fio {
     fn lasts(&self) -> Option<Duration> {
-        self.runtime.map(|runtime| self.ramp_time + runtime)
+        let of = |job: &JobOptions| Some(job.startdelay + job.ramp_time + job.limit()?);
+        let group = |jobs: core::ops::Range<usize>| {
+            let all: Option<Vec<Duration>> = self.jobs[jobs].iter().map(of).collect();
+            all.and_then(|all| all.into_iter().max())
+        };
+        self.groups().map(group).try_fold(Duration::ZERO, |sum, group| Some(sum + group?))
     }
 
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
-        let disk = premises.disk("fio", &self.filename)?;
-        self.agree()?;
-        self.range(disk.bytes, disk.block)?;
-        let buffers = [self.iodepth.into(), self.numjobs.into(), u128::from(self.bs)].into_iter().product();
-        premises.holds("fio", "buffers of --bs for --iodepth and --numjobs", buffers)
+        self.jobs.iter().try_for_each(|job| self.check_job(job, premises))
     }
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let file = environment.kernel.open_block(&self.filename);
-            let file = file.ok_or_else(|| Failure(format!("fio: {}: no such device", self.filename)))?;
-            self.agree()?;
-            let environment = Environment { seed: self.randseed.unwrap_or(environment.seed), ..environment };
-            let range = self.range(file.bytes(), file.block_bytes().into())?;
-            if self.verify.is_some() {
-                return verify::run(&self, &cpu, &environment, &*file, range).await;
+            let (mut files, mut names): (Vec<Rc<dyn BlockFile>>, Vec<String>) = (Vec::new(), Vec::new());
+            for name in self.jobs.iter().flat_map(JobOptions::files) {
+                if !names.contains(&name) {
+                    let file = environment.kernel.open_block(&name);
+                    files.push(file.ok_or_else(|| Failure(format!("fio: {name}: no such device")))?);
+                    names.push(name);
+                }
             }
-            let (began, before) = (cpu.now(), file.counters());
-            let jobs: Vec<Completion<Result<Tally, Failure>>> = (0..self.numjobs)
-                .map(|n| {
-                    let job = Job::new(&self, &environment, n, Rc::clone(&file), range.clone(), began);
-                    let on = environment.cpus[n as usize % environment.cpus.len()];
-                    let params = TaskParams::named(format!("fio/{n}")).on(on).of(&cpu);
-                    environment.kernel.run(params, async move |cpu: Cpu| {
-                        let result = job.run(&cpu).await;
-                        cpu.sync().await;
-                        result
-                    })
-                })
-                .collect();
-            let mut all = Tally::new();
-            for job in jobs {
-                all.add(&job.wait().await?);
+            let merges = || files.iter().map(|file| file.counters().merges).sum::<u64>();
+            let before = merges();
+            let (mut measured, mut verified, mut number) = (Vec::new(), None, 0);
+            for (group, jobs) in self.groups().enumerate() {
+                let mut running = Vec::new();
+                for job in jobs {
+                    let options = &self.jobs[job];
+                    options.agree()?;
+                    let own = options.files();
+                    let own = own.iter().filter_map(|name| names.iter().position(|known| known == name));
+                    let own: Vec<Rc<dyn BlockFile>> = own.map(|n| Rc::clone(&files[n])).collect();
+                    let seed = options.randseed.unwrap_or(environment.seed);
+                    let environment = Environment { seed, ..environment.clone() };
+                    if options.verify.is_some() {
+                        let range = options.range(0, own[0].bytes(), own[0].block_bytes().into())?;
+                        let (tally, bytes) =
+                            verify::run(options, &cpu, &environment, &*own[0], range).await?;
+                        verified = Some(verified.unwrap_or(0) + bytes);
+                        measured.push(Measured { job, group, tally });
+                        continue;
+                    }
+                    for process in 0..options.numjobs {
+                        let place = Place { process, number, files: own.clone() };
+                        number += 1;
+                        let started = self.start(options, &cpu, &environment, place)?;
+                        running.push((job, started));
+                    }
+                }
+                for (job, done) in running {
+                    measured.push(Measured { job, group, tally: done.wait().await? });
+                }
             }
-            let mut report = all.report();
-            let after = file.counters();
-            report.add("merged requests", "", (after.merges - before.merges) as f64);
+            let mut report = self.report(&measured);
+            if let Some(bytes) = verified {
+                report.add("verified", "B", bytes as f64);
+            } else {
+                report.add("merged requests", "", (merges() - before) as f64);
+            }
+            report.text = text::text(&self.console.formats, &self.jobs, &measured);
             Ok(report)
         })
+    }
+}
+
+impl Fio {
+    /// Starts a process of a job.
+    fn start(
+        &self,
+        options: &JobOptions,
+        cpu: &Cpu,
+        environment: &Environment,
+        place: Place,
+    ) -> Result<Completion<Result<Tally, Failure>>, Failure> {
+        let kernel = &environment.kernel;
+        let turn = |cpus: &[CpuId]| vec![cpus[place.process as usize % cpus.len()]];
+        let wanted = options.cpus_allowed.as_ref().or(options.cpumask.as_ref()).map(|wanted| &wanted.0);
+        let allowed: Option<Vec<CpuId>> = match (wanted, &options.numa_cpu_nodes) {
+            (Some(wanted), _) => Some(wanted.iter().copied().map(CpuId).collect()),
+            (None, Some(nodes)) => {
+                let is_there = |core: &CpuId| nodes.0.contains(&kernel.node_of(*core).0.into());
+                Some(environment.cpus.iter().copied().filter(is_there).collect())
+            }
+            (None, None) => None,
+        };
+        let cpus = match allowed {
+            None => vec![environment.cpus[place.number as usize % environment.cpus.len()]],
+            Some(cpus) if cpus.is_empty() => return Err(Failure("fio: no core is allowed".into())),
+            Some(cpus) if options.cpus_allowed_policy == Sharing::Split => turn(&cpus),
+            Some(cpus) => cpus,
+        };
+        let mut params = TaskParams::named(format!("fio/{}", place.number)).of(cpu);
+        params.cpus = cpus;
+        match &options.numa_mem_policy {
+            None => {}
+            Some(MemoryPlace::Bind(nodes)) if nodes.len() == 1 => {
+                params.policy = Policy::Bind(Node(nodes[0] as u8))
+            }
+            Some(MemoryPlace::Bind(_) | MemoryPlace::Local) => params.policy = Policy::Local,
+            Some(MemoryPlace::Preferred(node)) => params.policy = Policy::Preferred(Node(*node as u8)),
+            Some(MemoryPlace::Interleave) => params.policy = Policy::Interleave,
+        }
+        let job = Job::new(options, environment, place)?;
+        Ok(kernel.run(params, async move |cpu: Cpu| {
+            let result = job.run(&cpu).await;
+            cpu.sync().await;
+            result
+        }))
+    }
+
+    /// Readings of all jobs together if they ran together, and of each if they are several and not reported together.
+    fn report(&self, measured: &[Measured]) -> Report {
+        let mut report = Report::default();
+        let sum = |of: &dyn Fn(&Measured) -> bool| {
+            let mut sum = Tally::default();
+            measured.iter().filter(|one| of(one)).for_each(|one| sum.add(&one.tally));
+            sum
+        };
+        let default = [50.0, 99.0, 99.9];
+        let percentiles = |job: &JobOptions| {
+            job.percentile_list.as_ref().map_or_else(|| default.to_vec(), |list| list.0.clone())
+        };
+        let is_together = self.groups.len() == 1;
+        if is_together {
+            sum(&|_| true).report(&mut report, "", &percentiles(&self.jobs[0]));
+        }
+        let are_apart = self.jobs.len() > 1 && self.jobs.iter().all(|job| job.group_reporting == 0);
+        if are_apart || !is_together {
+            for (n, job) in self.jobs.iter().enumerate() {
+                let namesakes = self.jobs[..n].iter().filter(|other| other.name == job.name).count();
+                let name = match namesakes {
+                    0 => format!("{}: ", job.name),
+                    _ => format!("{}.{namesakes}: ", job.name),
+                };
+                sum(&|one| one.job == n).report(&mut report, &name, &percentiles(job));
+            }
+        }
+        let mut notes: Vec<String> = self.jobs.iter().flat_map(JobOptions::notes).collect();
+        if !self.ignored.is_empty() {
+            notes.push(format!("without effect here: {}", self.ignored.join(" ")));
+        }
+        for note in notes {
+            let note = format!("fio: {note}");
+            if !report.notes.contains(&note) {
+                report.notes.push(note);
+            }
+        }
+        report
     }
 }

@@ -5,27 +5,28 @@ use platform::block::{BlockOp, Segment};
 use platform::cpu::Cpu;
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 
-use super::Fio;
 use super::job::RequestBuffers;
+use super::options::JobOptions;
+use super::pattern::Way;
 use super::tally::Tally;
-use crate::program::{Environment, Failure, Report};
+use crate::program::{Environment, Failure};
 use crate::random::{Random, content};
 
 pub(super) async fn run(
-    options: &Fio,
+    options: &JobOptions,
     cpu: &Cpu,
     environment: &Environment,
     file: &dyn BlockFile,
     range: core::ops::Range<u64>,
-) -> Result<Report, Failure> {
-    let mut order: Vec<u64> = range.step_by(options.bs as usize).collect();
+) -> Result<(Tally, u64), Failure> {
+    let bs = options.most();
+    let mut order: Vec<u64> = range.step_by(bs as usize).collect();
     let mut random = Random::new(environment.seed, 0);
-    if options.rw.is_random() {
+    if options.rw.is_random {
         random.shuffle(&mut order);
     }
-    let depth = if options.direct == 1 { options.iodepth } else { 1 };
-    let buffers = RequestBuffers::new(&*environment.kernel, cpu, depth, options.bs)?;
-    let mut tally = Tally::new();
+    let buffers = RequestBuffers::new(&*environment.kernel, cpu, options.depth(), bs)?;
+    let mut tally = Tally::default();
     let mut done = Ok(());
     let writes = options.rw.writes();
     if writes {
@@ -34,7 +35,7 @@ pub(super) async fn run(
     if done.is_ok() && writes {
         done = file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error));
     }
-    if done.is_ok() && options.direct == 0 {
+    if done.is_ok() && !options.is_direct() {
         // Reads must come from the device.
         done = file.drop_cache(cpu).await.map_err(|error| Failure::about("fio: drop_caches", error));
     }
@@ -44,15 +45,13 @@ pub(super) async fn run(
     }
     buffers.free(&*environment.kernel, cpu);
     done?;
-    let mut report = tally.report();
-    report.add("verified", "B", (order.len() as u64 * options.bs) as f64);
-    Ok(report)
+    Ok((tally, order.len() as u64 * bs))
 }
 
 /// Writes or reads and compares all blocks.
 #[allow(clippy::too_many_arguments)]
 async fn pass(
-    options: &Fio,
+    options: &JobOptions,
     cpu: &Cpu,
     environment: &Environment,
     file: &dyn BlockFile,
@@ -64,26 +63,26 @@ async fn pass(
     let what = if write { "write" } else { "verify" };
     let failure =
         |at: u64, error| Failure::about(format!("fio: {}: {what} at {at}", options.filename), error);
-    let depth = if options.direct == 1 { options.iodepth as usize } else { 1 };
+    let (bs, depth) = (options.most(), options.depth() as usize);
     let completions = IoCompletions::new();
     let mut free: Vec<usize> = (0..depth).collect();
     let mut under_way = vec![(0, cpu.now()); depth];
     let mut places = order.iter().copied();
-    let mut failed = None;
+    let (began, mut failed) = (cpu.now(), None);
     loop {
         while let Some(slot) = free.pop() {
             let Some(at) = places.next().filter(|_| failed.is_none()) else {
                 free.push(slot);
                 break;
             };
-            let memory = buffers.memory(slot);
+            let memory = buffers.memory(slot, bs);
             if write {
-                store(cpu, &memory, &content(environment.seed, at, options.bs as usize)).await;
+                store(cpu, &memory, &content(environment.seed, at, bs as usize)).await;
             }
             under_way[slot] = (at, cpu.now());
-            if options.direct == 1 {
+            if options.is_direct() {
                 let op = if write { BlockOp::Write { fua: false } } else { BlockOp::Read };
-                let request = IoRequest { op, offset: at, length: options.bs, memory, token: slot as u64 };
+                let request = IoRequest { op, offset: at, length: bs, memory, token: slot as u64 };
                 file.submit(cpu, vec![request], &completions);
                 cpu.sync().await;
                 continue;
@@ -104,9 +103,9 @@ async fn pass(
         match done.result {
             Err(error) => failed = failed.or(Some(failure(at, error))),
             Ok(()) => {
-                tally.ended(write, options.bs, since, cpu.now());
+                tally.ended(if write { Way::Write } else { Way::Read }, bs, since, cpu.now());
                 if !write
-                    && !holds(cpu, &buffers.memory(slot), &content(environment.seed, at, options.bs as usize))
+                    && !holds(cpu, &buffers.memory(slot, bs), &content(environment.seed, at, bs as usize))
                         .await
                 {
                     let message =
@@ -116,6 +115,7 @@ async fn pass(
             }
         }
     }
+    tally.took(&[if write { Way::Write } else { Way::Read }], began, cpu.now());
     failed.map_or(Ok(()), Err)
 }
 

@@ -78,7 +78,7 @@ pub fn run(bench: &ServerBench, drives: Drives, instances: u16) -> Result<Values
     for n in 0..DRIVES {
         let cores: Vec<u16> = (0..JOBS).map(|job| n * JOBS + job).collect();
         let line = format!(
-            "fio --filename=/dev/nvme{n}n1 --rw=randread --bs=128k --iodepth=32 --numjobs={JOBS} --runtime=1s",
+            "fio --filename=/dev/nvme{n}n1 --rw=randread --bs=128k --ioengine=libaio --iodepth=32 --numjobs={JOBS} --runtime=1s",
             n = drives.device(n)
         );
         rig.start(0, &cores, &line)?;

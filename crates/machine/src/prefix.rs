@@ -1,0 +1,260 @@
+//! `taskset` and `numactl` before a program's command line: its cores and its memory, as the scenario's keys `cpus` and
+//! `memory` give them.
+
+use crate::program::{MemoryPolicy, cpu_list};
+
+/// A problem, and what would be right.
+type Wrong = (String, String);
+
+/// A command line without what was before it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Prefixed {
+    /// The command line of the program itself.
+    pub command: String,
+    /// Its cores, if a prefix names some.
+    pub cpus: Option<Vec<u16>>,
+    /// Its memory, if a prefix says where it is.
+    pub memory: Option<MemoryPolicy>,
+}
+
+/// A host as prefixes see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Numa<'a> {
+    /// Number of cores.
+    pub cores: u32,
+    /// Number of nodes with memory.
+    pub nodes: u32,
+    /// The node of a core.
+    pub node_of: &'a dyn Fn(u16) -> u8,
+}
+
+/// Takes the prefixes off a command line.
+pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Wrong> {
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    let mut found = Prefixed::default();
+    loop {
+        let name = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+        let used = match name {
+            "taskset" => taskset(&words, numa, &mut found)?,
+            "numactl" => numactl(&words, numa, &mut found)?,
+            _ => break,
+        };
+        if used >= words.len() {
+            return Err((format!("`{name}` runs no program"), format!("{} PROGRAM", words.join(" "))));
+        }
+        words.drain(..used);
+    }
+    found.command =
+        if found.cpus.is_none() && found.memory.is_none() { line.into() } else { words.join(" ") };
+    Ok(found)
+}
+
+/// What a later prefix says replaces what an earlier one said, as the last system call decides.
+fn taskset(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Wrong> {
+    let help = || "`taskset -c 0-3,8 PROGRAM`, or `taskset 0xf PROGRAM`".to_owned();
+    let mut is_list = false;
+    let mut at = 1;
+    while let Some(option) = words.get(at).filter(|word| word.starts_with('-')) {
+        match *option {
+            "-c" | "--cpu-list" => is_list = true,
+            "-a" | "--all-tasks" => {}
+            "-p" | "--pid" => {
+                let help = "an `[[event]]` with `do = \"move-task\"` moves a program that runs".to_owned();
+                return Err(("`taskset -p` is for a program that runs".into(), help));
+            }
+            _ => return Err((format!("`taskset` has no option `{option}`"), help())),
+        }
+        at += 1;
+    }
+    let text = words.get(at).ok_or_else(|| ("`taskset` names no cores".to_owned(), help()))?;
+    let cpus = if is_list { cores(text, numa)? } else { masked(text, numa)? };
+    found.cpus = Some(cpus);
+    Ok(at + 1)
+}
+
+/// The cores of a mask, in hexadecimal.
+fn masked(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
+    let digits: Vec<u32> =
+        text.trim_start_matches("0x").replace(',', "").chars().rev().map_while(|c| c.to_digit(16)).collect();
+    let length = text.trim_start_matches("0x").replace(',', "").chars().count();
+    let wrong = || (format!("`{text}` is not a mask of cores"), "such as `0xf`, or `-c 0-3`".to_owned());
+    if length == 0 || length != digits.len() {
+        return Err(wrong());
+    }
+    let bits = (0u32..)
+        .zip(&digits)
+        .flat_map(|(n, digit)| (0..4).filter(move |bit| digit >> bit & 1 == 1).map(move |bit| 4 * n + bit));
+    // As the kernel, it ignores cores that there are not, unless none is left.
+    let cpus: Vec<u16> = bits.filter(|core| *core < numa.cores).map(|core| core as u16).collect();
+    if cpus.is_empty() {
+        return Err((
+            format!("`{text}` names no core of the host"),
+            format!("its cores are 0 to {}", numa.cores - 1),
+        ));
+    }
+    Ok(cpus)
+}
+
+/// Cores as a list, of which a range may have a stride: `0-10:2`.
+fn cores(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
+    let help = || crate::program::cores_help(numa.cores);
+    if text == "all" {
+        return Ok((0..numa.cores as u16).collect());
+    }
+    let mut all = Vec::new();
+    for piece in text.split(',') {
+        let (range, stride) = piece.split_once(':').map_or((piece, "1"), |(range, stride)| (range, stride));
+        let stride = stride.parse().ok().filter(|stride| *stride > 0);
+        let stride = stride.ok_or_else(|| (format!("`{piece}` has no stride"), help()))?;
+        let own = cpu_list(range, numa.cores).map_err(|message| (message, help()))?;
+        all.extend(own.into_iter().step_by(stride).filter(|core| !all.contains(core)).collect::<Vec<_>>());
+    }
+    Ok(all)
+}
+
+/// Nodes as a list, or `all`.
+fn nodes(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
+    let all =
+        (0..numa.cores as u16).map(numa.node_of).max().map_or(1, |last| u32::from(last) + 1).max(numa.nodes);
+    if text == "all" {
+        return Ok((0..all as u16).collect());
+    }
+    let help = || format!("numbers and ranges from 0 to {}, such as `0`, or `all`", all - 1);
+    cpu_list(text, all).map_err(|message| (message.replace("core", "node"), help()))
+}
+
+/// `(short, long)` names of numactl's options with a value.
+const WITH_VALUE: [(&str, &str); 5] = [
+    ("-N", "--cpunodebind"),
+    ("-C", "--physcpubind"),
+    ("-m", "--membind"),
+    ("-i", "--interleave"),
+    ("-p", "--preferred"),
+];
+
+fn numactl(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Wrong> {
+    let help = || {
+        "-N NODES (--cpunodebind), -C CORES (--physcpubind), -m NODES (--membind), -i NODES (--interleave), -p NODE \
+         (--preferred), -l (--localalloc)"
+            .to_owned()
+    };
+    let mut at = 1;
+    while let Some(option) = words.get(at).filter(|word| word.starts_with('-')) {
+        at += 1;
+        match *option {
+            "--" => break,
+            "-l" | "--localalloc" => {
+                found.memory = Some(MemoryPolicy::Local);
+                continue;
+            }
+            "-a" | "--all" => continue,
+            _ => {}
+        }
+        let (name, value) = match option.split_once('=').filter(|_| option.starts_with("--")) {
+            Some((name, value)) => (name, Some(value)),
+            None if option.starts_with("--") => (*option, None),
+            None => (option.get(..2).unwrap_or(option), option.get(2..).filter(|value| !value.is_empty())),
+        };
+        let (short, long) = WITH_VALUE
+            .iter()
+            .find(|(short, long)| *short == name || *long == name || (*short == "-N" && name == "--cpubind"))
+            .ok_or_else(|| (format!("`numactl` has no option `{name}`"), help()))?;
+        let value = match value {
+            Some(value) => value,
+            None => {
+                at += 1;
+                words.get(at - 1).ok_or_else(|| (format!("`numactl {long}` lacks its value"), help()))?
+            }
+        };
+        match *short {
+            "-N" => {
+                let nodes = nodes(value, numa)?;
+                let own = (0..numa.cores as u16).filter(|core| nodes.contains(&(numa.node_of)(*core).into()));
+                let own: Vec<u16> = own.collect();
+                if own.is_empty() {
+                    return Err((
+                        format!("`numactl {long}={value}`: there are no cores"),
+                        "another node".into(),
+                    ));
+                }
+                found.cpus = Some(own);
+            }
+            "-C" => found.cpus = Some(cores(value, numa)?),
+            _ => found.memory = Some(memory(short, long, value, numa)?),
+        }
+    }
+    if found.cpus.is_none() && found.memory.is_none() {
+        return Err(("`numactl` says neither which cores nor which memory".into(), help()));
+    }
+    Ok(at)
+}
+
+fn memory(short: &str, long: &str, value: &str, numa: Numa<'_>) -> Result<MemoryPolicy, Wrong> {
+    let given = nodes(value, numa)?;
+    let without = given.iter().find(|node| u32::from(**node) >= numa.nodes);
+    if let Some(node) = without.filter(|_| value != "all") {
+        let help = format!("nodes from 0 to {} have", numa.nodes - 1);
+        return Err((format!("`numactl {long}`: node {node} has no memory"), help));
+    }
+    let is_all = given.len() as u32 >= numa.nodes;
+    match (short, &given[..]) {
+        ("-m", _) if is_all && given.len() > 1 => Ok(MemoryPolicy::Local),
+        ("-i", _) if is_all => Ok(MemoryPolicy::Interleave),
+        ("-m" | "-i", [node]) => Ok(MemoryPolicy::Bind(*node as u8)),
+        ("-p", [node]) => Ok(MemoryPolicy::Preferred(*node as u8)),
+        ("-p", _) => Err((format!("`numactl {long}` takes one node"), "such as `-p 0`".into())),
+        _ => Err((
+            format!("`numactl {long}` with some of several nodes is not simulated"),
+            "one node, or `all`".into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(line: &str) -> Result<Prefixed, Wrong> {
+        take(line, Numa { cores: 8, nodes: 2, node_of: &|core| (core / 4) as u8 })
+    }
+
+    #[test]
+    fn prefixes_give_cores_and_memory() {
+        for (line, cpus, memory) in [
+            ("taskset -c 0-2 fio", Some(vec![0, 1, 2]), None),
+            ("taskset --cpu-list 0-7:2 fio", Some(vec![0, 2, 4, 6]), None),
+            ("taskset 0xc fio", Some(vec![2, 3]), None),
+            ("/usr/bin/taskset ff0 fio", Some(vec![4, 5, 6, 7]), None),
+            ("numactl -N 1 -m 0 fio", Some(vec![4, 5, 6, 7]), Some(MemoryPolicy::Bind(0))),
+            ("numactl --cpunodebind=1 --membind=all fio", Some(vec![4, 5, 6, 7]), Some(MemoryPolicy::Local)),
+            ("numactl --physcpubind=3 --interleave=all fio", Some(vec![3]), Some(MemoryPolicy::Interleave)),
+            ("numactl -C3 -p1 -- fio", Some(vec![3]), Some(MemoryPolicy::Preferred(1))),
+            ("numactl --preferred 1 taskset -c 5 fio", Some(vec![5]), Some(MemoryPolicy::Preferred(1))),
+            ("fio", None, None),
+        ] {
+            let found = taken(line).unwrap_or_else(|wrong| panic!("{line}: {wrong:?}"));
+            assert_eq!((found.command.as_str(), found.cpus, found.memory), ("fio", cpus, memory), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_there_is() {
+        for (line, words) in [
+            ("taskset -c 9 fio", "there is no core 9"),
+            ("taskset 100 fio", "names no core"),
+            ("taskset xyz fio", "not a mask"),
+            ("taskset -c 1", "runs no program"),
+            ("taskset -pc 1 100", "has no option `-pc`"),
+            ("taskset -p 1 100", "for a program that runs"),
+            ("numactl -N 2 fio", "there is no node 2"),
+            ("numactl -m", "lacks its value"),
+            ("numactl --touch fio", "has no option `--touch`"),
+            ("numactl -p 0,1 fio", "takes one node"),
+            ("numactl fio", "neither which cores"),
+            ("taskset", "names no cores"),
+        ] {
+            let (message, help) = taken(line).expect_err(line);
+            assert!(message.contains(words) && !help.is_empty(), "{line}: {message}");
+        }
+    }
+}

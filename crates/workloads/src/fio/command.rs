@@ -1,0 +1,332 @@
+//! fio's command line: options of its own, jobs, and job files.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, FromArgMatches, Parser};
+
+use super::jobfile::{Section, sections};
+use super::options::{JobOptions, with_base};
+use super::values::Base;
+use crate::premises::Refused;
+use crate::registry::refused;
+
+/// Form of fio's own report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[value(rename_all = "lower")]
+pub(super) enum Format {
+    /// For people.
+    Normal,
+    /// Semicolons between values.
+    Terse,
+    /// JSON.
+    Json,
+    /// JSON; the original adds all latencies.
+    #[value(name = "json+")]
+    JsonPlus,
+}
+
+/// Options that are not a job's.
+#[derive(clap::Args, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Console {
+    /// Print what fio itself prints, in these forms.
+    #[arg(long = "output-format", value_enum, value_delimiter = ',')]
+    pub formats: Vec<Format>,
+    /// As `--output-format=terse`.
+    #[arg(long)]
+    minimal: bool,
+    /// Also print what `--output-format=terse` prints.
+    #[arg(long = "append-terse")]
+    append_terse: bool,
+    /// Only run this job of a job file; may be given several times.
+    #[arg(long)]
+    section: Vec<String>,
+    /// Refuse jobs that write.
+    #[arg(long)]
+    pub readonly: bool,
+}
+
+/// All options, for the help and for who asks what there is.
+#[derive(Parser, Clone, PartialEq, Debug)]
+#[command(
+    name = "fio",
+    about = "Reads and writes block devices in various patterns and measures rates and latencies",
+    after_help = "A job file may follow the options: its sections have the same options, one a line, without dashes. It lies beside the \
+                  scenario, or in a folder below. Options may be written with one dash, and flags with `=1`."
+)]
+struct Everything {
+    #[command(flatten)]
+    job: JobOptions,
+    #[command(flatten)]
+    console: Console,
+    /// Job files.
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+}
+
+/// Options that change nothing here: how progress is shown, what a buffer holds, how the original measures itself.
+/// Those in the second list have no value.
+const WITHOUT_EFFECT: &[&str] = &[
+    "alloc-size",
+    "allow_mounted_write",
+    "allrandrepeat",
+    "aux-path",
+    "blockalign",
+    "buffer_compress_chunk",
+    "buffer_compress_percentage",
+    "buffer_pattern",
+    "clat_percentiles",
+    "clocksource",
+    "create_fsync",
+    "create_on_open",
+    "create_serialize",
+    "debug",
+    "dedupe_percentage",
+    "description",
+    "disable_bw",
+    "disable_bw_measurement",
+    "disable_clat",
+    "disable_lat",
+    "disable_slat",
+    "error_dump",
+    "eta",
+    "eta-interval",
+    "eta-newline",
+    "exitall",
+    "exitall_on_error",
+    "fadvise_hint",
+    "fallocate",
+    "file_service_type",
+    "filetype",
+    "fixedbufs",
+    "gtod_cpu",
+    "gtod_reduce",
+    "hugepage-size",
+    "idle-prof",
+    "iomem",
+    "iomem_align",
+    "lat_percentiles",
+    "lockmem",
+    "max-jobs",
+    "mem",
+    "mem_align",
+    "nonvectored",
+    "norandommap_seed",
+    "nrfiles",
+    "openfiles",
+    "overwrite",
+    "per_job_logs",
+    "randrepeat",
+    "random_generator",
+    "refill_buffers",
+    "registerfiles",
+    "scramble_buffers",
+    "significant_figures",
+    "slat_percentiles",
+    "softrandommap",
+    "sqthread_poll",
+    "status-interval",
+    "terse-version",
+    "thread",
+    "unified_rw_reporting",
+    "unit_base",
+    "unlink",
+    "userspace_reap",
+    "verify_async",
+    "verify_dump",
+    "verify_fatal",
+    "verify_pattern",
+    "warnings-fatal",
+    "zero_buffers",
+];
+
+/// Of these, those that take no value unless after `=`.
+const FLAGS: &[&str] = &[
+    "allrandrepeat",
+    "disable_bw",
+    "disable_bw_measurement",
+    "disable_clat",
+    "disable_lat",
+    "disable_slat",
+    "exitall",
+    "fixedbufs",
+    "gtod_reduce",
+    "nonvectored",
+    "randrepeat",
+    "refill_buffers",
+    "registerfiles",
+    "scramble_buffers",
+    "softrandommap",
+    "sqthread_poll",
+    "thread",
+    "userspace_reap",
+    "verify_fatal",
+    "warnings-fatal",
+    "zero_buffers",
+];
+
+/// Options of the original that cannot be, and what there is instead.
+const INSTEAD: &[(&[&str], &str)] = &[
+    (
+        &[
+            "output",
+            "write_bw_log",
+            "write_lat_log",
+            "write_iops_log",
+            "write_hist_log",
+            "bandwidth-log",
+            "latency-log",
+        ],
+        "`nearfar run --json FILE` writes all results to a file, and `--output-format` prints fio's own",
+    ),
+    (&["read_iolog", "write_iolog", "replay_redirect"], "`nearfar trace` writes what crosses the links"),
+    (&["client", "server", "daemonize", "remote-config"], "a `[[program]]` for each host of the scenario"),
+    (
+        &["directory", "filesize", "file_append", "opendir"],
+        "there are block devices and no files: --filename, --size",
+    ),
+    (&["nice", "prio", "prioclass"], "all programs have the same priority"),
+    (&["include"], "copy the lines of that file"),
+    (
+        &["latency_target", "latency_window", "latency_percentile", "max_latency"],
+        "`nearfar sweep` varies --iodepth",
+    ),
+];
+
+/// A command line, taken apart.
+pub(super) struct Line {
+    pub console: Console,
+    pub jobs: Vec<(JobOptions, bool)>,
+    /// Options without effect, as they were given.
+    pub ignored: Vec<String>,
+}
+
+/// The command for help texts.
+pub(super) fn everything() -> clap::Command {
+    <Everything as clap::CommandFactory>::command()
+}
+
+fn key(word: &str) -> &str {
+    word.trim_start_matches("--").split('=').next().unwrap_or_default()
+}
+
+/// Takes a command line apart, without its first word. `files` are the job files by name.
+pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result<Line, Refused> {
+    let all = everything();
+    let of_console = Console::augment_args(clap::Command::new("fio"));
+    let knows = |command: &clap::Command, key: &str| {
+        command.get_arguments().any(|argument| {
+            argument.get_long() == Some(key)
+                || argument.get_all_aliases().is_some_and(|all| all.contains(&key))
+        })
+    };
+    let takes_next = |key: &str| {
+        WITHOUT_EFFECT.contains(&key) && !FLAGS.contains(&key)
+            || all.get_arguments().any(|argument| {
+                let is_it = argument.get_long() == Some(key)
+                    || argument.get_all_aliases().is_some_and(|all| all.contains(&key));
+                is_it && argument.get_action().takes_values() && !argument.is_require_equals_set()
+            })
+    };
+    let (mut own, mut common, mut jobs, mut paths): (Vec<String>, Vec<String>, Vec<Section>, Vec<&str>) =
+        (vec!["fio".into()], Vec::new(), Vec::new(), Vec::new());
+    let mut is_common = true;
+    let mut left = words.iter();
+    while let Some(word) = left.next() {
+        let Some(option) = word.strip_prefix('-').filter(|option| !option.is_empty()) else {
+            paths.push(word);
+            continue;
+        };
+        // Long options may have one dash.
+        let mut word = format!("--{}", option.trim_start_matches('-'));
+        if takes_next(key(&word))
+            && !word.contains('=')
+            && let Some(value) = left.next()
+        {
+            word = format!("{word}={value}");
+        }
+        match word.strip_prefix("--name=") {
+            _ if knows(&of_console, key(&word)) => own.push(word),
+            Some("global") => is_common = true,
+            Some(name) => {
+                is_common = false;
+                let words = common.iter().cloned().chain([word.clone()]).collect();
+                jobs.push(Section { place: format!("--name={name}"), words, begins_file: false });
+            }
+            None => match jobs.last_mut().filter(|_| !is_common) {
+                Some(job) => job.words.push(word),
+                None => common.push(word),
+            },
+        }
+    }
+    let console = parsed::<Console>(&of_console, &own)?;
+    for path in paths {
+        let text = files.get(path).ok_or_else(|| {
+            let message = format!("fio: there is no job file `{path}`");
+            Refused::new(message, "a file beside the scenario, or in a folder below; options begin with `--`")
+        })?;
+        jobs.extend(sections(path, text, &common)?);
+    }
+    let is_chosen = |section: &Section| {
+        let name = section.words.iter().rev().find_map(|word| word.strip_prefix("--name="));
+        console.section.is_empty()
+            || name.is_some_and(|name| console.section.iter().any(|chosen| chosen == name))
+    };
+    if jobs.is_empty() {
+        jobs.push(Section { words: common, ..Section::default() });
+    }
+    jobs.retain(is_chosen);
+    if jobs.is_empty() {
+        return Err(Refused::new("fio: --section names no job", "the name of a section of the job file"));
+    }
+    // Places are of help where there are several.
+    let has_places = jobs.len() > 1 || jobs[0].place.contains('[');
+    let mut ignored = Vec::new();
+    let mut read = Vec::new();
+    for section in &jobs {
+        let job = job(section, &mut ignored).map_err(|refused| match has_places {
+            true => Refused { message: format!("{} in {}", refused.message, section.place), ..refused },
+            false => refused,
+        })?;
+        read.push((job, section.begins_file));
+    }
+    Ok(Line { console: console.complete(), jobs: read, ignored })
+}
+
+impl Console {
+    fn complete(mut self) -> Self {
+        if self.minimal {
+            self.formats = vec![Format::Terse];
+        }
+        if self.append_terse && !self.formats.contains(&Format::Terse) {
+            self.formats.push(Format::Terse);
+        }
+        self
+    }
+}
+
+fn parsed<T: FromArgMatches>(command: &clap::Command, words: &[String]) -> Result<T, Refused> {
+    let matches = command.clone().try_get_matches_from(words);
+    let parsed = matches.and_then(|matches| T::from_arg_matches(&matches));
+    parsed.map_err(|error| refused("fio", &everything(), &error))
+}
+
+fn job(section: &Section, ignored: &mut Vec<String>) -> Result<JobOptions, Refused> {
+    let mut words = vec!["fio".to_owned()];
+    let mut base = Base::BINARY;
+    for word in &section.words {
+        let key = key(word);
+        if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| known.contains(&key)) {
+            return Err(Refused::new(format!("fio: `--{key}` is not possible"), *instead));
+        }
+        if key == "kb_base" && word.ends_with("=1000") {
+            base = Base(1000);
+        }
+        match WITHOUT_EFFECT.contains(&key) {
+            true if !ignored.contains(word) => ignored.push(word.clone()),
+            true => {}
+            false => words.push(word.clone()),
+        }
+    }
+    let command = JobOptions::augment_args(clap::Command::new("fio")).args_override_self(true);
+    parsed(&with_base(command, base), &words)
+}
