@@ -158,7 +158,7 @@ fn disturbances_that_cost_something_are_told() {
     let folder = folder("disturbed");
     let scenario = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\niommu = \"strict\"\n\
         [[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\n\
-        [[program]]\nrun = \"fio --rw=randread --bs=4k --iodepth=8 --runtime=1ms\"\n";
+        [[program]]\nrun = \"fio --rw=randread --bs=4k --ioengine=libaio --iodepth=8 --runtime=1ms\"\n";
     let errors = "[[event]]\nat = \"100 us\"\ndo = \"error-rate\"\nwhat = \"a:ssd\"\nrate = 2e-5\n";
     std::fs::write(folder.join("clean.toml"), scenario).unwrap();
     std::fs::write(folder.join("errors.toml"), scenario.to_owned() + errors).unwrap();
