@@ -56,6 +56,7 @@
 //! (`tests/allocation.rs` checks this). A separate [`oneshot`] is one allocation; starting a task is four. `benches/`
 //! measures times.
 
+mod busy;
 mod epoch;
 mod notify;
 mod oneshot;
@@ -68,6 +69,7 @@ pub mod rng;
 pub mod steady;
 pub mod trace;
 
+pub use busy::{Busy, WaitTime};
 pub use epoch::Epoch;
 pub use notify::Notify;
 pub use oneshot::{Completer, Completion, Oneshots, oneshot};

@@ -117,7 +117,7 @@ pub struct Stage {
     pub kind: StageKind,
     /// Number of parallel servers.
     pub of: u64,
-    /// Total busy time of all servers since the simulation began. Planned work counts at once.
+    /// Total busy time of all servers since the simulation began. Planned work does not count yet.
     pub busy: Duration,
 }
 
@@ -141,8 +141,10 @@ pub trait Device {
         Box::new(Direct::default())
     }
 
-    /// Further internal resources for counters, besides the [mover](Self::data_mover). Not cleared by a reset.
-    fn stages(&self) -> Vec<Stage> {
+    /// Further internal resources for counters up to `now`, besides the [mover](Self::data_mover). Not cleared by a
+    /// reset.
+    fn stages(&self, now: Time) -> Vec<Stage> {
+        let _ = now;
         Vec::new()
     }
 
@@ -213,8 +215,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
         (**self).data_mover(port)
     }
-    fn stages(&self) -> Vec<Stage> {
-        (**self).stages()
+    fn stages(&self, now: Time) -> Vec<Stage> {
+        (**self).stages(now)
     }
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
         (**self).reset(bus, reset);

@@ -134,8 +134,8 @@ pub trait DataMover {
         now
     }
 
-    /// When a posted TLP that is `ready` leaves, and when the next one can.
-    fn send(&mut self, ready: Time, _tlp: &Outgoing) -> (Time, Time) {
+    /// When a posted TLP, asked for at `now` and `ready` then or later, leaves, and when the next one can.
+    fn send(&mut self, _now: Time, ready: Time, _tlp: &Outgoing) -> (Time, Time) {
         (ready, ready)
     }
 
@@ -144,13 +144,13 @@ pub trait DataMover {
         gone
     }
 
-    /// Busy time of the stages so far.
-    fn busy(&self) -> MoverBusy {
+    /// Busy time of the stages up to `now`.
+    fn busy(&self, _now: Time) -> MoverBusy {
         MoverBusy::default()
     }
 
-    /// Drops requests in flight; busy times are kept.
-    fn reset(&mut self) {}
+    /// Drops requests in flight at `now`; busy times until then are kept.
+    fn reset(&mut self, _now: Time) {}
 }
 
 /// Passes data between link and device without delay.

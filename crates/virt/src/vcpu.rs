@@ -1,7 +1,7 @@
 //! A vCPU: a task of the host. The guest computes while the task has a core, and the task handles the guest's exits.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use engine::{Notify, either};
@@ -53,6 +53,10 @@ pub struct Vcpu {
     /// Since when it has been runnable without a core.
     put_aside: Cell<Option<Time>>,
     stolen: Cell<Duration>,
+    /// How long the guest has polled, by the host core that it did on.
+    polled: RefCell<BTreeMap<CpuId, Duration>>,
+    /// Of the guest's current kernel, what is among these.
+    polled_before: Cell<Duration>,
     /// Resolves when its task has ended.
     pub ended: Completion<()>,
 }
@@ -75,6 +79,8 @@ impl Vcpu {
             clock: Cell::new(Time::ZERO),
             put_aside: Cell::new(None),
             stolen: Cell::new(Duration::ZERO),
+            polled: RefCell::default(),
+            polled_before: Cell::default(),
             ended: Completion::new(),
         }
     }
@@ -102,6 +108,21 @@ impl Vcpu {
     /// Time spent runnable without a core (steal time).
     pub fn stolen(&self) -> Duration {
         self.stolen.get()
+    }
+
+    /// The guest's kernel has polled so long.
+    pub fn note_polled(&self, all: Duration) {
+        let before = self.polled_before.replace(all);
+        // A new kernel counts from zero.
+        let new = if all < before { all } else { all - before };
+        if !new.is_zero() {
+            *self.polled.borrow_mut().entry(self.core()).or_default() += new;
+        }
+    }
+
+    /// How long the guest has polled on each host core.
+    pub fn polled(&self) -> BTreeMap<CpuId, Duration> {
+        self.polled.borrow().clone()
     }
 
     /// Sets whether the guest has work for it.
@@ -280,7 +301,11 @@ impl TaskWatcher for Watcher {
     }
 
     fn stops(&self, cpu: &Cpu, preempted: bool) {
-        let Some(machine) = self.0.upgrade().filter(|_| preempted) else { return };
+        let Some(machine) = self.0.upgrade() else { return };
+        machine.note_polled(self.1);
+        if !preempted {
+            return;
+        }
         let vcpu = &machine.vcpus[self.1];
         vcpu.put_aside.set(Some(machine.hw.now()));
         if machine.support != InterruptSupport::Software {

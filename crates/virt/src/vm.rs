@@ -123,6 +123,13 @@ impl Machine {
         vcpu.clock.get()
     }
 
+    /// Attributes what a vCPU has polled to the host core that it has.
+    pub fn note_polled(&self, number: usize) {
+        if let Some(guest) = self.guest() {
+            self.vcpus[number].note_polled(guest.core_times(CpuId(number as u16)).of(Part::Poll));
+        }
+    }
+
     /// As [`GuestMemory::translate`]. Accessing a page that is being moved causes an exit.
     pub fn translate(
         &self,
@@ -520,6 +527,13 @@ impl Vm {
             self.machine.send(cpu, message);
         }
         Ok(())
+    }
+
+    /// How long its vCPUs have polled, by the host cores that they did on.
+    pub fn polled(&self) -> Vec<(CpuId, Duration)> {
+        let machine = &self.machine;
+        (0..machine.vcpus.len()).for_each(|number| machine.note_polled(number));
+        machine.vcpus.iter().flat_map(|vcpu| vcpu.polled()).collect()
     }
 
     /// The guest's kernel.

@@ -172,7 +172,7 @@ impl Channels {
         for task in self.tasks.take() {
             task.abort();
         }
-        self.copies.reset();
+        self.copies.reset(self.port.now());
         self.channels.borrow_mut().iter_mut().for_each(Channel::end);
         for engine in 0..=self.params.copy_engines {
             self.spawn(Rc::clone(self).serve(engine));

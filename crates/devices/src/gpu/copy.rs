@@ -5,9 +5,9 @@
 
 use std::cell::RefCell;
 
-use engine::{Completer, Epoch};
+use engine::{Completer, Epoch, WaitTime};
 use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Stage, StageKind, Token};
-use units::{Duration, Iova, Time};
+use units::{Iova, Time};
 
 use super::memory::GpuMemory;
 use super::params::GpuParams;
@@ -37,8 +37,6 @@ struct CopyJob {
     begun: u64,
     /// Requests in flight.
     open: u32,
-    /// Since when it could have read on but lacked a tag.
-    lacks_tag: Option<Time>,
     failed: bool,
     done: Completer<Result<(), DmaError>>,
 }
@@ -48,8 +46,8 @@ struct Engine {
     job: Option<CopyJob>,
     /// Ends with each copy: results for earlier ones are dropped.
     epoch: Epoch,
-    /// Accumulated time that its copies have waited for tags.
-    waited: Duration,
+    /// Time during which its copies could have read on but lacked a tag.
+    waited: WaitTime,
 }
 
 pub(super) struct CopyEngines {
@@ -76,19 +74,22 @@ impl CopyEngines {
         }
     }
 
-    /// Drops all copies. Tasks that wait for one are told that it was cancelled.
-    pub fn reset(&self) {
-        let dropped: Vec<_> = self.engines.borrow_mut().iter_mut().map(|engine| engine.job.take()).collect();
+    /// Drops all copies at `now`. Tasks that wait for one are told that it was cancelled.
+    pub fn reset(&self, now: Time) {
+        let mut engines = self.engines.borrow_mut();
+        engines.iter_mut().for_each(|engine| engine.waited.end(now));
+        let dropped: Vec<_> = engines.iter_mut().map(|engine| engine.job.take()).collect();
+        drop(engines);
         drop(dropped);
     }
 
-    /// Accumulated time that each engine has waited for tags.
-    pub fn stages(&self) -> Vec<Stage> {
+    /// How long each engine has waited for tags up to `now`.
+    pub fn stages(&self, now: Time) -> Vec<Stage> {
         let stage = |(number, engine): (usize, &Engine)| Stage {
             name: format!("copy{number}-tags"),
             kind: StageKind::Tags,
             of: 1,
-            busy: engine.waited,
+            busy: engine.waited.until(now),
         };
         self.engines.borrow().iter().enumerate().map(stage).collect()
     }
@@ -103,8 +104,7 @@ impl CopyEngines {
     ) {
         let engine = &mut self.engines.borrow_mut()[engine];
         engine.epoch.end();
-        engine.job =
-            Some(CopyJob { from, to, bytes, begun: 0, open: 0, lacks_tag: None, failed: false, done });
+        engine.job = Some(CopyJob { from, to, bytes, begun: 0, open: 0, failed: false, done });
     }
 
     /// Runs engines that have work. Returns whether any copy has ended.
@@ -119,7 +119,7 @@ impl CopyEngines {
         let engine = &mut engines[index];
         let Some(job) = &mut engine.job else { return false };
         let token = COPY | (index as u64) << 48 | u64::from(engine.epoch.low(16)) << 32;
-        engine.waited += job.lacks_tag.take().map_or(Duration::ZERO, |since| bus.now().since(since));
+        engine.waited.end(bus.now());
         while !job.failed && job.begun < job.bytes {
             let left = job.bytes - job.begun;
             match (job.from, job.to) {
@@ -146,7 +146,7 @@ impl CopyEngines {
                     continue;
                 }
                 (Side::Bus(_), _) => {
-                    job.lacks_tag = Some(bus.now());
+                    engine.waited.begin(bus.now());
                     break;
                 }
                 _ => break,

@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
 use platform::mover::DataMover;
-use units::Duration;
+use units::{Duration, Time};
 use wire::gpu::{self as regs, MEMORY_BAR, WindowKind};
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
@@ -201,8 +201,8 @@ impl Device for Gpu {
         Box::new(LinkMover::new(self.params.write_rate))
     }
 
-    fn stages(&self) -> Vec<Stage> {
-        self.copies.stages()
+    fn stages(&self, now: Time) -> Vec<Stage> {
+        self.copies.stages(now)
     }
 
     fn reset(&mut self, bus: &mut dyn DeviceBus, _: Reset) {

@@ -44,11 +44,12 @@ mod tx;
 use std::rc::Rc;
 
 use platform::device::{
-    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token, VirtualFunction,
+    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, StageKind,
+    Token, VirtualFunction,
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::mover::{DataMover, Direct};
-use units::Duration;
+use units::{Duration, Time};
 use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::nic::registers::{INLINE_BAR, WINDOW_BAR, counter, event};
 use wire::pcie::config::{ConfigEffect, ConfigError};
@@ -146,6 +147,11 @@ impl Device for Nic {
         self.functions.iter().filter(|f| f.physical.is_none()).map(function).collect()
     }
 
+    fn stages(&self, now: Time) -> Vec<Stage> {
+        let busy = self.sender.busy(now);
+        vec![Stage { name: "packets".to_owned(), kind: StageKind::Server, of: 1, busy }]
+    }
+
     fn data_mover(&self, _port: PortIndex) -> Box<dyn DataMover> {
         Box::new(Direct { read_use: self.params.read_use })
     }
@@ -163,7 +169,7 @@ impl Device for Nic {
                 for function in 0..self.functions.len() {
                     self.reset_function(bus, function as u8);
                 }
-                self.sender.forget(&mut self.functions);
+                self.sender.forget(bus.now(), &mut self.functions);
                 self.ports.forget();
                 self.receiver.forget(&mut self.functions);
                 self.pauses = Pauses::new(&self.params);

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-use engine::{JoinHandle, Notify};
+use engine::{Busy, JoinHandle, Notify};
 use platform::device::FunctionIndex;
-use units::Time;
+use units::{Duration, Time};
 use wire::nvme::command::LEN as COMMAND_LEN;
 use wire::nvme::identify::parse_controllers;
 use wire::nvme::log::ErrorEntry;
@@ -47,6 +47,8 @@ pub(super) struct Controller {
     deaf: Cell<bool>,
     /// When the next command can start.
     next_start: Cell<Time>,
+    /// Time of commands' starts.
+    busy: Cell<Busy>,
     /// Tasks that a reset ends.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     /// Notified when there may be something to fetch.
@@ -83,6 +85,7 @@ impl Controller {
             io,
             deaf: Cell::default(),
             next_start: Cell::default(),
+            busy: Cell::default(),
             tasks: RefCell::default(),
             kick: Notify::new(),
             room: Notify::new(),
@@ -228,6 +231,11 @@ impl Controller {
         });
     }
 
+    /// How long it was busy with starting commands up to `now`.
+    pub fn busy(&self, now: Time) -> Duration {
+        self.busy.get().until(now)
+    }
+
     /// Queues and commands are lost, but the admin queue registers are kept (section 7.3.2).
     fn controller_reset(&self) {
         for task in self.tasks.borrow_mut().drain(..) {
@@ -240,6 +248,9 @@ impl Controller {
         self.features.reset();
         self.deaf.take();
         self.next_start.take();
+        let mut busy = self.busy.get();
+        busy.cancel(self.port.now());
+        self.busy.set(busy);
         self.interrupts.controller_reset();
     }
 
@@ -328,7 +339,9 @@ impl Controller {
         let timing = self.drive.params.timing;
         let start = self.next_start.get().max(self.port.now());
         self.next_start.set(start + timing.command_interval);
-        self.drive.count_start();
+        let mut busy = self.busy.get();
+        busy.add(self.port.now(), timing.command_interval);
+        self.busy.set(busy);
         self.port.sleep_until(start + timing.decode).await;
         let outcome = match (running.aborted(), fault) {
             (Some(status), _) | (None, Some(FaultKind::Fail(status))) => Err(status),

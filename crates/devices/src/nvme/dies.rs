@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use engine::Rng;
+use engine::{Busy, Rng};
 use platform::device::{Stage, StageKind};
 use units::{Bytes, Duration, Time};
 
@@ -17,13 +17,13 @@ use super::unmapped::Unmapped;
 #[derive(Default)]
 struct FlashChannel {
     taken: VecDeque<(Time, Time)>,
-    busy: Duration,
+    busy: Busy,
 }
 
 impl FlashChannel {
     /// Reserves `length` in the first gap after `ready`. Returns its end.
     fn take(&mut self, now: Time, ready: Time, length: Duration) -> Time {
-        self.busy += length;
+        self.busy.add(now, length);
         while self.taken.front().is_some_and(|&(_, end)| end <= now) {
             self.taken.pop_front();
         }
@@ -53,8 +53,8 @@ struct Die {
     array: Time,
     /// When the register is free.
     register: Time,
-    /// Accumulated busy time of the array.
-    busy: Duration,
+    /// Busy time of the array.
+    busy: Busy,
     /// Flash translation layer, for a drive that has been filled.
     flash: Option<Translation>,
 }
@@ -113,7 +113,7 @@ impl Dies {
             let carried = self.timing.channel.time_for(Bytes::new(bytes));
             let end = self.channels[channel].take(now, fetched, carried);
             (die.array, die.register) = (fetched, end);
-            die.busy += self.timing.read;
+            die.busy.add(now, self.timing.read);
             reached += bytes;
             last = last.max(end);
             ready.push((reached, last));
@@ -129,7 +129,7 @@ impl Dies {
             let there = self.channels[channel].take(now, now, carried);
             let die = &mut self.dies[die];
             die.array = die.array.max(there) + self.timing.program;
-            die.busy += self.timing.program;
+            die.busy.add(now, self.timing.program);
             due = due.max(die.array);
             let Some(flash) = &mut die.flash else { continue };
             let fresh = self.unmapped.remove(number);
@@ -142,7 +142,7 @@ impl Dies {
             }
             let chores = (self.timing.read + self.timing.program) * u64::from(moves) + erase;
             die.array += chores;
-            die.busy += chores;
+            die.busy.add(now, chores);
         }
         due
     }
@@ -169,8 +169,8 @@ impl Dies {
         });
     }
 
-    /// Channels and dies, with their busy times.
-    pub fn stages(&self) -> [Stage; 2] {
+    /// Channels and dies, with their busy times up to `now`.
+    pub fn stages(&self, now: Time) -> [Stage; 2] {
         let stage = |name: &str, of: usize, busy| Stage {
             name: name.to_owned(),
             kind: StageKind::Server,
@@ -178,15 +178,25 @@ impl Dies {
             busy,
         };
         [
-            stage("channels", self.channels.len(), self.channels.iter().map(|channel| channel.busy).sum()),
-            stage("dies", self.dies.len(), self.dies.iter().map(|die| die.busy).sum()),
+            stage(
+                "channels",
+                self.channels.len(),
+                self.channels.iter().map(|channel| channel.busy.until(now)).sum(),
+            ),
+            stage("dies", self.dies.len(), self.dies.iter().map(|die| die.busy.until(now)).sum()),
         ]
     }
 
     /// Cancels everything in progress.
     pub fn stop(&mut self, now: Time) {
-        self.channels.iter_mut().for_each(|channel| channel.taken.clear());
-        self.dies.iter_mut().for_each(|die| (die.array, die.register) = (now, now));
+        for channel in &mut self.channels {
+            channel.taken.clear();
+            channel.busy.cancel(now);
+        }
+        for die in &mut self.dies {
+            (die.array, die.register) = (now, now);
+            die.busy.cancel(now);
+        }
     }
 }
 
@@ -203,5 +213,25 @@ mod tests {
         assert_eq!(channel.take(at(0), at(95), long), at(120), "the gap is too small");
         assert_eq!(channel.take(at(0), at(10), long), at(25));
         assert_eq!(channel.take(at(16), at(16), long), at(35));
+    }
+
+    /// What is asked of dies at once keeps them busy for long; when the power is lost, what has not happened does not count.
+    #[test]
+    fn dies_are_busy_for_as_long_as_they_work() {
+        let media = MediaTiming {
+            unit: Bytes::new(4096),
+            channels: 1,
+            dies: 2,
+            program: Duration::from_us(200),
+            flash: None,
+            ..super::super::params::NvmeParams::example().media
+        };
+        let at = |us: u64| Time::ZERO + Duration::from_us(us);
+        let mut dies = Dies::new(media, 1 << 20, engine::Seed::new(1).component("test"));
+        (0..8).for_each(|unit| _ = dies.write(at(0), unit * 4096, 4096));
+        let busy = |dies: &Dies, us| dies.stages(at(us))[1].busy;
+        assert_eq!(busy(&dies, 100), Duration::from_us(200), "two dies");
+        dies.stop(at(250));
+        assert_eq!(busy(&dies, 10_000), Duration::from_us(500));
     }
 }

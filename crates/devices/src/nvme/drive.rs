@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
+use engine::Busy;
 use platform::device::{Stage, StageKind};
-use units::{Bytes, Duration, Time};
+use units::{Bytes, Time};
 use wire::nvme::Status;
 use wire::nvme::log::SmartLog;
 
@@ -22,10 +23,8 @@ pub(super) struct Drive {
     pub smart: RefCell<SmartLog>,
     /// When the data path between link and media is free.
     data_free: Cell<Time>,
-    /// Accumulated busy time of the data path.
-    data_busy: Cell<Duration>,
-    /// Number of commands started.
-    begun: Cell<u64>,
+    /// Busy time of the data path.
+    data_busy: Cell<Busy>,
 }
 
 impl Drive {
@@ -44,7 +43,6 @@ impl Drive {
             smart: RefCell::new(smart),
             data_free: Cell::new(Time::ZERO),
             data_busy: Cell::default(),
-            begun: Cell::default(),
             params,
         }
     }
@@ -71,21 +69,25 @@ impl Drive {
         let takes = self.params.timing.data_path.time_for(Bytes::new(bytes));
         let through = self.data_free.get().max(now) + takes;
         self.data_free.set(through);
-        self.data_busy.set(self.data_busy.get() + takes);
+        let mut busy = self.data_busy.get();
+        busy.add(now, takes);
+        self.data_busy.set(busy);
         through
     }
 
-    /// Stages that can be the drive's bottleneck.
-    pub fn stages(&self) -> Vec<Stage> {
-        let stage = |name: &str, of, busy| Stage { name: name.to_owned(), kind: StageKind::Server, of, busy };
-        let begun = self.params.timing.command_interval * self.begun.get();
-        let own =
-            [stage("commands", self.params.ports.into(), begun), stage("data-path", 1, self.data_busy.get())];
-        [&own[..], &self.store.borrow().stages()].concat()
+    /// Power is lost: nothing is on its way between link and media.
+    pub fn stop(&self, now: Time) {
+        let mut busy = self.data_busy.get();
+        busy.cancel(now);
+        self.data_busy.set(busy);
+        self.data_free.set(self.data_free.get().min(now));
     }
 
-    /// Counts the start of a command.
-    pub fn count_start(&self) {
-        self.begun.set(self.begun.get() + 1);
+    /// Stages that can be the drive's bottleneck, besides its controllers.
+    pub fn stages(&self, now: Time) -> [Stage; 3] {
+        let [channels, dies] = self.store.borrow().stages(now);
+        let busy = self.data_busy.get().until(now);
+        let data_path = Stage { name: "data-path".to_owned(), kind: StageKind::Server, of: 1, busy };
+        [data_path, channels, dies]
     }
 }

@@ -112,7 +112,8 @@ impl NvmCommands {
                 settled.map_err(|_| self.media_error(Status::WRITE_FAULT))?;
             }
         }
-        let due = self.drive.store.borrow_mut().stage(self.port.now(), range.at, data);
+        let staged = self.drive.store.borrow_mut().stage(self.port.now(), range.at, data);
+        let due = staged.map_err(|_| self.media_error(Status::WRITE_FAULT))?;
         if !buffered {
             self.port.sleep_until(due).await;
             let settled = self.drive.store.borrow_mut().settle(self.port.now());

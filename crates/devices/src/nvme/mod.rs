@@ -42,9 +42,10 @@ mod unmapped;
 use std::rc::Rc;
 
 use platform::device::{
-    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, Token,
+    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, StageKind,
+    Token,
 };
-use units::Duration;
+use units::{Duration, Time};
 use wire::nvme::CLASS;
 use wire::nvme::registers as regs;
 use wire::pcie::config::msix::MsixLayout;
@@ -94,6 +95,7 @@ impl NvmeControl {
         let mut smart = self.drive.smart.borrow_mut();
         smart.unsafe_shutdowns += 1;
         smart.power_cycles += 1;
+        self.drive.stop(self.port.now());
         self.drive.store.borrow_mut().power_cut(self.port.now())
     }
 
@@ -172,8 +174,11 @@ impl Device for Nvme {
             .collect()
     }
 
-    fn stages(&self) -> Vec<Stage> {
-        self.drive.stages()
+    fn stages(&self, now: Time) -> Vec<Stage> {
+        let busy = self.controllers.iter().map(|controller| controller.busy(now)).sum();
+        let of = self.drive.params.ports.into();
+        let commands = Stage { name: "commands".to_owned(), kind: StageKind::Server, of, busy };
+        [commands].into_iter().chain(self.drive.stages(now)).collect()
     }
 
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {

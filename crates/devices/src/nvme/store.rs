@@ -54,9 +54,9 @@ impl Store {
         }
     }
 
-    /// Stages of the media, with their busy times.
-    pub fn stages(&self) -> [Stage; 2] {
-        self.dies.stages()
+    /// Stages of the media, with their busy times up to `now`.
+    pub fn stages(&self, now: Time) -> [Stage; 2] {
+        self.dies.stages(now)
     }
 
     /// Reserves a read. Returns for each piece the number of bytes up to its end, and when it arrives.
@@ -64,13 +64,18 @@ impl Store {
         self.dies.read(now, at, length)
     }
 
-    /// Stages a write. Returns when it is on the media.
-    pub fn stage(&mut self, now: Time, at: u64, data: Vec<u8>) -> Time {
+    /// Stages a write. Returns when it is on the media. Earlier writes that are due move there, so that no more is kept than
+    /// the buffer of the drive holds.
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn stage(&mut self, now: Time, at: u64, data: Vec<u8>) -> io::Result<Time> {
+        self.settle(now)?;
         let due = self.dies.write(now, at, data.len() as u64).max(self.last_due);
         self.last_due = due;
         self.held += data.len() as u64;
         self.staged.push_back(Staged { at, data, due });
-        due
+        Ok(due)
     }
 
     /// When the write buffer has room for `length` bytes.
@@ -192,5 +197,28 @@ impl Drop for Store {
     fn drop(&mut self) {
         // An error cannot be reported from here.
         let _ = self.settle(Time::NEVER).and_then(|()| self.media.sync());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Duration;
+
+    use super::super::media::MemoryMedia;
+    use super::*;
+
+    /// Writes that come more slowly than the media take them: nothing ever waits for room.
+    #[test]
+    fn what_is_on_the_media_is_not_kept() {
+        let mut store = Store::new(&NvmeParams::example(), Box::new(MemoryMedia::default()));
+        let (mut now, mut most) = (Time::ZERO, 0);
+        for number in 0..1_000u64 {
+            now = store.stage(now, number % 4 * 4096, vec![number as u8; 4096]).unwrap() + Duration::from_us(1);
+            most = most.max(store.staged.len());
+        }
+        assert_eq!((most, store.held), (1, 4096));
+        let mut byte = [0];
+        store.read(now, 3 * 4096, &mut byte).unwrap();
+        assert_eq!(byte, [999u64 as u8]);
     }
 }

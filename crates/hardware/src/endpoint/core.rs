@@ -108,7 +108,8 @@ impl Core {
             Reset::Function(function) => self.requester_of(function).reset_function(function),
             Reset::Fundamental | Reset::Hot => {
                 self.ends.iter().for_each(|&end| cx.recall(end));
-                self.requesters.iter_mut().for_each(Requester::reset);
+                let now = cx.now();
+                self.requesters.iter_mut().for_each(|requester| requester.reset(now));
                 // The link partners have cleared them with the link (base spec 2.2.8.1).
                 self.lines.fill(IntxLines::default());
                 self.epoch.end();
@@ -125,7 +126,7 @@ impl Core {
         let port = self.port_at(end);
         cx.recall(end);
         // No completion will come for requests sent through it.
-        self.requester_mut(port).reset();
+        self.requester_mut(port).reset(cx.now());
         self.lines[usize::from(port.0)] = IntxLines::default();
     }
 

@@ -1,6 +1,6 @@
 //! A cable: two directions with a rate and a propagation delay.
 
-use engine::{Epoch, Scheduler, Seed, Trace};
+use engine::{Busy, Epoch, Scheduler, Seed, Trace};
 use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::pcap::Direction;
@@ -32,6 +32,10 @@ pub struct CableCounters {
     pub frames: u64,
     /// Their bytes, including the check sequence.
     pub bytes: u64,
+    /// Frames that have arrived, whole or corrupted.
+    pub arrived: u64,
+    /// Frames in flight when the cable was cut.
+    pub cut: u64,
     /// Frames lost.
     pub lost: u64,
     /// Frames that arrived corrupted.
@@ -59,6 +63,8 @@ pub struct PassedFrame {
 struct SendingEnd {
     /// When the next frame can start.
     free: Time,
+    /// Time of frames with preambles and gaps.
+    busy: Busy,
     faults: Option<Faults>,
     counters: CableCounters,
 }
@@ -101,6 +107,17 @@ impl Cable {
         &self.ways[usize::from(end)].counters
     }
 
+    /// A frame from one end has arrived, or was in flight when the cable was cut.
+    pub fn count_end(&mut self, end: u8, has_arrived: bool) {
+        let counters = &mut self.ways[usize::from(end)].counters;
+        if has_arrived { counters.arrived += 1 } else { counters.cut += 1 }
+    }
+
+    /// How long the wire from one end was busy up to `now`.
+    pub fn busy(&self, end: u8, now: Time) -> Duration {
+        self.ways[usize::from(end)].busy.until(now)
+    }
+
     /// Sets the bit error rate; `seed` is used unless other faults are injected already.
     pub fn set_bit_error_rate(&mut self, rate: f64, seed: Seed) {
         for (end, way) in (0u8..).zip(&mut self.ways) {
@@ -132,6 +149,7 @@ impl Cable {
         let gap = self.time_for(GAP);
         let way = &mut self.ways[usize::from(from.end)];
         way.free = way.free.max(ready).max(scheduler.now()) + busy;
+        way.busy.add(scheduler.now(), busy);
         let left = way.free - gap;
         way.counters.frames += 1;
         way.counters.bytes += bytes.len() as u64;

@@ -142,6 +142,11 @@ impl Ethernet {
         self.cable(from.cable).counters(from.end)
     }
 
+    /// How long the wire from one of a cable's ends was busy up to `now`, preambles and gaps included.
+    pub fn busy(&self, from: CableEnd, now: Time) -> Duration {
+        self.cable(from.cable).busy(from.end, now)
+    }
+
     /// What a switch has counted so far.
     pub fn switch_counters(&self, switch: EthernetSwitchId) -> &EthernetSwitchCounters {
         self.switches[usize::from(switch.0)].counters()
@@ -179,11 +184,14 @@ impl Ethernet {
     pub fn handle(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) -> Option<ArrivedFrame> {
         let EthernetEvent::Arrive { at, frame } = event;
         let (mut bytes, epoch) = self.frames.take(frame);
-        let cable = &self.cables[usize::from(at.cable.0)];
-        if !cable.is_up || cable.epoch != epoch {
+        let cable = &mut self.cables[usize::from(at.cable.0)];
+        let arrives = cable.is_up && cable.epoch == epoch;
+        cable.count_end(at.other().end, arrives);
+        if !arrives {
             self.frames.recycle(bytes);
             return None;
         }
+        let cable = &self.cables[usize::from(at.cable.0)];
         let plug = cable.ends[usize::from(at.end)];
         if let Some(tap) = &cable.taps[usize::from(at.end)] {
             let latency = if let Plug::Device(_, _, latency) = plug { latency } else { Duration::ZERO };
@@ -210,6 +218,15 @@ impl Ethernet {
     /// Takes the buffer of a delivered frame back for reuse.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.frames.recycle(bytes);
+    }
+
+    /// Frames that were sent or duplicated and have neither arrived nor been counted as lost, less those in flight: none, unless
+    /// the simulator is wrong.
+    pub fn unaccounted(&self) -> i64 {
+        let directions = self.cables.iter().flat_map(|cable| [0, 1].map(|end| cable.counters(end)));
+        let open = directions
+            .map(|way| (way.frames + way.duplicated) as i64 - (way.arrived + way.cut + way.lost) as i64);
+        open.sum::<i64>() - self.in_flight() as i64
     }
 
     /// Frames in flight on cables.

@@ -32,8 +32,6 @@ pub struct PageCounters {
     pub shortened_walks: u64,
     /// Time that walks waited for a walker or a bank.
     pub walker_queueing: Duration,
-    /// Time that walkers were walking, or held after a walk.
-    pub walker_busy: Duration,
     /// IOTLB invalidations executed.
     pub invalidations: u64,
     /// IOTLB entries removed by these.

@@ -149,10 +149,9 @@ impl Pages {
                 }
             }
         };
-        let free = walkers.end(walker, now);
+        walkers.end(walker, now);
         self.counters.walks += 1;
         self.counters.walker_queueing += walker.start.since(at);
-        self.counters.walker_busy += free.since(walker.start);
         (now, found)
     }
 

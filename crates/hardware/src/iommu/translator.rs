@@ -84,6 +84,11 @@ impl Translator {
         IommuCounters { pages: self.pages.counters(), passed, refused_early, pipeline_queueing }
     }
 
+    /// How long the walkers were in use up to `now`, all together.
+    pub fn walkers_busy(&self, now: Time) -> Duration {
+        self.walkers.busy(now)
+    }
+
     /// Translates a request, from its entry into the pipeline until it leaves.
     #[inline]
     pub fn translate<M: WalkMemory>(

@@ -11,7 +11,7 @@ use super::request::DmaRequest;
 use super::translator::{Translation, Translator};
 use crate::memory::NodeId;
 use engine::Seed;
-use units::{HostPhysical, Time};
+use units::{Duration, HostPhysical, Time};
 use wire::pcie::Bdf;
 use wire::vtd::{Access, Features, InterruptTable, MsiMessage};
 
@@ -87,6 +87,11 @@ impl Iommu {
     /// Counters since the reset.
     pub const fn counters(&self) -> IommuCounters {
         self.translator.counters(self.pipeline.queueing())
+    }
+
+    /// How long its page walkers were in use up to `now`, all together.
+    pub fn walkers_busy(&self, now: Time) -> Duration {
+        self.translator.walkers_busy(now)
     }
 
     /// Translates a request, which must not cross a 4 KiB boundary unless the caller checks [`Translated::page`].

@@ -2,6 +2,7 @@
 
 use super::iotlb::Leaf;
 use super::params::IommuParams;
+use engine::Busy;
 use std::collections::VecDeque;
 use units::{Duration, Iova, Time};
 use wire::vtd::{Access, DomainId, Scope};
@@ -10,6 +11,7 @@ use wire::vtd::{Access, DomainId, Scope};
 #[derive(Debug, Clone)]
 pub(crate) struct Walkers {
     free: Vec<Time>,
+    busy: Vec<Busy>,
     /// How long a walker stays occupied after a walk for a read.
     hold_read: Duration,
     in_order: bool,
@@ -35,12 +37,18 @@ impl Walkers {
     pub(crate) fn new(params: &IommuParams) -> Self {
         Self {
             free: vec![Time::ZERO; params.walkers.max(1)],
+            busy: vec![Busy::default(); params.walkers.max(1)],
             hold_read: params.walker_hold_read,
             in_order: params.walks_begin_in_order,
             last_start: Time::ZERO,
             region_shift: params.serialised_walk_region.map(|r| r.get().trailing_zeros()),
             regions: Vec::new(),
         }
+    }
+
+    /// How long they were in use up to `now`, all together.
+    pub(crate) fn busy(&self, now: Time) -> Duration {
+        self.busy.iter().map(|walker| walker.until(now)).sum()
     }
 
     /// When the region of `address` is free.
@@ -76,6 +84,7 @@ impl Walkers {
         let held = if walker.access == Access::Read { self.hold_read } else { Duration::ZERO };
         let free = end + held;
         self.free[walker.index] = free;
+        self.busy[walker.index].add(walker.start, free.since(walker.start));
         if let Some(region) = walker.region {
             // No later walk starts before the earliest time at which a walker is free.
             let past = self.free.iter().copied().min().unwrap_or(Time::ZERO);

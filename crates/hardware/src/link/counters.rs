@@ -16,9 +16,9 @@ pub struct DirectionCounters {
     pub dllps: u64,
     /// Bytes of those DLLPs on the wire.
     pub dllp_bytes: Bytes,
-    /// Time during which the wire carried TLPs or DLLPs.
+    /// Time during which the wire carried TLPs or DLLPs, up to when it was asked for.
     pub busy: Duration,
-    /// Time during which a TLP waited for credits, replay space or an older TLP.
+    /// Time until then during which a TLP waited for credits, replay space or an older TLP.
     pub stalled: Duration,
     /// Naks sent by this side's receiver.
     pub naks: u64,
@@ -44,11 +44,10 @@ impl DirectionCounters {
         self.tlp_bytes[class as usize] += Bytes::new(bytes);
     }
 
-    /// Counts a DLLP that takes `time` on the wire.
-    pub(super) fn count_dllp(&mut self, time: Duration) {
+    /// Counts a DLLP.
+    pub(super) fn count_dllp(&mut self) {
         self.dllps += 1;
         self.dllp_bytes += Bytes::new(DLLP_BYTES);
-        self.busy += time;
     }
 }
 
@@ -97,10 +96,9 @@ mod tests {
         {
             counters.count_tlp(class, bytes);
         }
-        (0..2).for_each(|_| counters.count_dllp(Duration::from_ns(3)));
+        (0..2).for_each(|_| counters.count_dllp());
         assert_eq!((counters.tlps, counters.tlp_bytes), ([1, 0, 2], [10, 0, 50].map(Bytes::new)));
         assert_eq!((counters.dllps, counters.dllp_bytes), (2, Bytes::new(16)));
-        assert_eq!(counters.busy, Duration::from_ns(6));
         let times = |n: u64| DirectionCounters {
             tlps: [2, 3, 4].map(|m| m * n),
             tlp_bytes: [5, 6, 7].map(|m| Bytes::new(m * n)),

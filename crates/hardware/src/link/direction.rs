@@ -1,6 +1,6 @@
 //! One direction of a link: from handing a TLP to its transmitter until the receiver has freed its buffer.
 
-use engine::Epoch;
+use engine::{Busy, Epoch};
 use units::{Duration, Time};
 use wire::pcie::{FlowClass, Generation, Width};
 
@@ -34,6 +34,8 @@ pub struct Direction {
     wire: Wire,
     receiver: Receiver,
     counters: DirectionCounters,
+    /// Time of TLPs and DLLPs on the wire.
+    busy: Busy,
     /// Whether TLPs get an ECRC.
     protected: bool,
 }
@@ -53,6 +55,7 @@ impl Direction {
             wire: Wire::new(speed, beat, params.latency, receiver.cut_through),
             receiver: Receiver::new(receiver),
             counters: DirectionCounters::default(),
+            busy: Busy::default(),
             protected: false,
         }
     }
@@ -75,6 +78,11 @@ impl Direction {
     /// Counts of TLPs and DLLPs.
     pub fn counters(&self) -> &DirectionCounters {
         &self.counters
+    }
+
+    /// How long the wire was busy, and how long a TLP has waited, up to `now`.
+    pub fn times(&self, now: Time) -> (Duration, Duration) {
+        (self.busy.until(now), self.queues.starved(now))
     }
 
     /// Current epoch; both directions of a link have the same.
@@ -141,7 +149,7 @@ impl Direction {
             self.deliver_at(cx, packet, arrival);
         }
         let starved = self.queues.is_waiting();
-        self.counters.stalled += self.queues.note_starvation(now, starved);
+        self.queues.note_starvation(now, starved);
         if starved {
             self.arrange_wake(cx, now);
         }
@@ -192,7 +200,7 @@ impl Direction {
         WireTimes { start, end, arrival }: WireTimes,
         is_first: bool,
     ) -> Time {
-        self.counters.busy += end - start;
+        self.busy.add(cx.scheduler.now(), end - start);
         if instruments.is_some() {
             self.interfere(cx, instruments, (packet, sequence, is_first), start, end);
         }
@@ -312,16 +320,18 @@ impl Direction {
         self.receiver.take_due(now)
     }
 
-    /// Carries a DLLP of the opposite direction's receiver that is due at `due`. Returns when it has been sent.
-    pub fn carry_dllp(&mut self, due: Time) -> Time {
-        self.counters.count_dllp(self.wire.dllp_time());
+    /// Carries a DLLP of the opposite direction's receiver that is due at `due`, by `now`. Returns when it has been sent.
+    pub fn carry_dllp(&mut self, now: Time, due: Time) -> Time {
+        self.counters.count_dllp();
+        self.busy.add(now, self.wire.dllp_time());
         self.wire.insert_dllp(due)
     }
 
     /// Counts a DLLP for flow control initialisation, before which the wire is not used. Returns its wire time.
-    pub fn count_initialisation(&mut self) -> Duration {
+    pub fn count_initialisation(&mut self, now: Time) -> Duration {
         let time = self.wire.dllp_time();
-        self.counters.count_dllp(time);
+        self.counters.count_dllp();
+        self.busy.add(now, time);
         time
     }
 
@@ -515,15 +525,17 @@ impl Direction {
     /// The link goes down: discards everything in flight and waiting.
     pub fn clear(&mut self, cx: &mut LinkContext<'_>) {
         self.epoch.end();
+        let now = cx.scheduler.now();
         let LinkContext { packets, released, .. } = cx;
         let mut free = |packet| {
             released.extend(packets.hop(packet).held);
             packets.free(packet);
         };
-        self.queues.clear(&mut free);
+        self.queues.clear(now, &mut free);
         self.replay.clear(free);
         self.plans = Plans::default();
         self.receiver.clear();
+        self.busy.cancel(now);
     }
 
     /// Carries TLPs from `ready` on, as the link has trained.

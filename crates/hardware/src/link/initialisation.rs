@@ -24,7 +24,7 @@ pub fn exchange(directions: &mut [Direction; 2], mut tap: Option<&mut Tap>, trai
             let direction = &mut directions[side as usize];
             let mut begin = at;
             for class in FlowClass::ALL {
-                let end = begin + direction.count_initialisation();
+                let end = begin + direction.count_initialisation(begin);
                 if let Some(tap) = &mut tap {
                     let init = tap.init(side, kind, class);
                     tap.dllp(side, (begin, end), Dllp::FlowControl(init));

@@ -117,17 +117,16 @@ impl Link {
         self.sent_by(Side::Upstream).epoch()
     }
 
-    /// Counts of TLPs and DLLPs sent by `side`.
+    /// Counts of TLPs and DLLPs sent by `side`, without times.
     pub fn counters(&self, side: Side) -> &DirectionCounters {
         self.sent_by(side).counters()
     }
 
-    /// As [`counters`](Self::counters), but busy only until `now`, by when not all that is scheduled has been sent.
+    /// As [`counters`](Self::counters), with times up to `now`.
     pub fn counters_until(&self, side: Side, now: Time) -> DirectionCounters {
         let direction = self.sent_by(side);
-        let counters = direction.counters();
-        let busy = counters.busy.saturating_sub(direction.wire().scheduled_after(now));
-        DirectionCounters { busy, ..counters.clone() }
+        let (busy, stalled) = direction.times(now);
+        DirectionCounters { busy, stalled, ..direction.counters().clone() }
     }
 
     /// TLPs of `side` that wait for credits or behind older TLPs.
@@ -311,7 +310,7 @@ impl Link {
         let [up, down] = &mut self.directions;
         let (carrier, acknowledged) = if side == Side::Upstream { (up, down) } else { (down, up) };
         while let Some((due, dllp)) = acknowledged.take_dllp(now) {
-            let sent = carrier.carry_dllp(due);
+            let sent = carrier.carry_dllp(now, due);
             let heard = sent + carrier.wire().latency();
             // An idle link is settled late.
             let at = heard.max(cx.scheduler.now());

@@ -49,8 +49,6 @@ pub struct Wire {
     next_skip: Time,
     /// When everything scheduled has been sent.
     free: Time,
-    /// The last pause: nothing is sent from one time until the other.
-    paused: (Time, Time),
 }
 
 impl Wire {
@@ -70,7 +68,6 @@ impl Wire {
             skip: (Duration::ZERO, Duration::ZERO),
             next_skip: Time::ZERO,
             free: Time::ZERO,
-            paused: (Time::ZERO, Time::ZERO),
         };
         new.set_speed(speed);
         new
@@ -158,24 +155,15 @@ impl Wire {
         self.free
     }
 
-    /// How long it will carry what is scheduled from `now` on.
-    pub fn scheduled_after(&self, now: Time) -> Duration {
-        let (from, until) = self.paused;
-        self.free.since(now).saturating_sub(until.since(from.max(now)))
-    }
-
     /// Starts at `ready`, when the link has trained. No SKP ordered set is pending.
     pub fn start(&mut self, ready: Time) {
         self.free = ready;
-        self.paused = (Time::ZERO, ready);
         self.next_skip = ready + self.skip.0;
     }
 
     /// Pauses for `time` after everything scheduled has been sent.
     pub fn pause(&mut self, now: Time, time: Duration) {
-        let from = self.free.max(now);
-        self.free = from + time;
-        self.paused = (from, self.free);
+        self.free = self.free.max(now) + time;
     }
 
     /// Sends a TLP that is ready at `at`, behind scheduled ones and pending SKP ordered sets. `expected` is its way if

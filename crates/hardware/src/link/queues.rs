@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use engine::WaitTime;
 use units::{Duration, Time};
 use wire::pcie::FlowClass;
 use wire::pcie::ordering::{OrderingKey, Passing};
@@ -51,8 +52,8 @@ pub struct Queues {
     credits: [CreditAccount; 3],
     /// Time of the scheduled retry.
     wake: Option<Time>,
-    /// When a TLP started to wait for credits.
-    starved_since: Option<Time>,
+    /// Time during which a TLP has waited for credits.
+    starved: WaitTime,
 }
 
 impl Queues {
@@ -65,7 +66,7 @@ impl Queues {
             stuck_before: 0,
             credits: FlowClass::ALL.map(|class| CreditAccount::new(limits.of(class))),
             wake: None,
-            starved_since: None,
+            starved: WaitTime::default(),
         }
     }
 
@@ -191,13 +192,14 @@ impl Queues {
         self.credits.iter().filter_map(|account| account.next(now)).min()
     }
 
-    /// Discards all state when the link goes down. Passes every packet to `free`.
-    pub fn clear(&mut self, mut free: impl FnMut(PacketId)) {
+    /// Discards all state when the link goes down at `now`. Passes every packet to `free`.
+    pub fn clear(&mut self, now: Time, mut free: impl FnMut(PacketId)) {
         for queue in &mut self.queues {
             queue.drain(..).for_each(|waiting| free(waiting.packet));
         }
         (self.waiting, self.arrivals, self.stuck_before) = (0, 0, 0);
-        (self.wake, self.starved_since) = (None, None);
+        self.wake = None;
+        self.starved.end(now);
         self.credits.iter_mut().for_each(CreditAccount::clear);
     }
 
@@ -215,18 +217,13 @@ impl Queues {
         self.wake.take_if(|wake| *wake <= now);
     }
 
-    /// Starts or ends measuring starvation. Returns how long a TLP has been starved.
-    pub fn note_starvation(&mut self, now: Time, starved: bool) -> Duration {
-        match (starved, self.starved_since) {
-            (true, None) => {
-                self.starved_since = Some(now);
-                Duration::ZERO
-            }
-            (false, Some(since)) => {
-                self.starved_since = None;
-                now.since(since)
-            }
-            _ => Duration::ZERO,
-        }
+    /// A TLP has to wait from `now` on, or none any more.
+    pub fn note_starvation(&mut self, now: Time, starved: bool) {
+        if starved { self.starved.begin(now) } else { self.starved.end(now) }
+    }
+
+    /// How long a TLP has waited for credits, up to `now`.
+    pub fn starved(&self, now: Time) -> Duration {
+        self.starved.until(now)
     }
 }

@@ -5,7 +5,7 @@
 use super::LINE_SHIFT;
 use super::access::{Coverage, Intent, Line, NodeId, Source};
 use super::cache::{Probe, Slot};
-use super::counters::{CacheCounters, CacheUser, Cause, MemoryCounters};
+use super::counters::{CacheCounters, CacheUser, Cause, MemoryBusy, MemoryCounters};
 use super::dram::Dram;
 use super::home::{Directory, Home};
 use super::interconnect::Interconnect;
@@ -131,6 +131,12 @@ impl Coherence {
     pub(super) fn pass(&mut self, clock: Time) {
         self.homes.iter_mut().for_each(|home| home.pass(clock));
         self.net.pass(clock);
+    }
+
+    /// How long DRAM and links were busy up to `now`.
+    pub(super) fn busy_into(&self, busy: &mut MemoryBusy, now: Time) {
+        busy.dram = self.homes.iter().map(|home| home.busy(now)).collect();
+        busy.links = self.net.busy(now).collect();
     }
 
     /// Adds what it has counted.

@@ -3,7 +3,7 @@
 use super::LINE;
 use super::access::NodeId;
 use thiserror::Error;
-use units::Bytes;
+use units::{Bytes, Duration};
 
 /// Why bytes are transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,6 +192,17 @@ pub struct MemoryCounters {
     pub walk_reads_memory: u64,
     /// Accesses to addresses without memory.
     pub unmapped: u64,
+}
+
+/// Busy times of a memory system's servers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MemoryBusy {
+    /// For each node, of all channels of its DRAM together.
+    pub dram: Vec<Duration>,
+    /// For each node, of the root complex's port into its LLC.
+    pub llc: Vec<Duration>,
+    /// Two entries for each link, one for each direction.
+    pub links: Vec<Duration>,
 }
 
 /// Two sums that should be equal but are not.

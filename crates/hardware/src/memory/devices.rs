@@ -3,7 +3,7 @@
 use super::access::{AccessReply, Coverage, Intent, Line, NodeId, Source, WriteReply};
 use super::cache::{Probe, flag};
 use super::coherence::{Coherence, Fetched};
-use super::counters::{CacheUser, Cause, DeviceCounters, MemoryCounters};
+use super::counters::{CacheUser, Cause, DeviceCounters, MemoryBusy, MemoryCounters};
 use super::params::{LlcParams, MemoryParams, RemoteWrite, RemoteWriteParams};
 use super::server::Server;
 use units::{Duration, Time};
@@ -103,6 +103,11 @@ impl Devices {
     /// Discards state that only matters before `clock`.
     pub(super) fn pass(&mut self, clock: Time) {
         self.nodes.iter_mut().for_each(|node| node.port.pass(clock));
+    }
+
+    /// How long the ports into the LLCs were busy up to `now`.
+    pub(super) fn busy_into(&self, busy: &mut MemoryBusy, now: Time) {
+        busy.llc = self.nodes.iter().map(|node| node.port.busy(now)).collect();
     }
 
     /// Adds what it has counted.

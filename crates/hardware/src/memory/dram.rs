@@ -129,6 +129,11 @@ impl Dram {
         begun + (latency + self.part_of(width)).saturating_sub(width / 2)
     }
 
+    /// How long its channels were busy up to `now`, all together.
+    pub(super) fn busy(&self, now: Time) -> Duration {
+        self.channels.iter().map(|channel| channel.busy(now)).sum()
+    }
+
     /// Discards state that only matters before `now`.
     pub(super) fn pass(&mut self, now: Time) {
         self.channels.iter_mut().for_each(|channel| channel.pass(now));

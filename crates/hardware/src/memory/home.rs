@@ -13,7 +13,7 @@ use super::dram::Dram;
 use super::params::{InterconnectParams, SnoopMode};
 use super::slots::Slots;
 use rustc_hash::FxHashMap;
-use units::Time;
+use units::{Duration, Time};
 
 /// Number of lines for which requests are tracked (Intel Xeon E5 v3 uncore performance monitoring guide: its tracker
 /// has 128 entries).
@@ -75,6 +75,11 @@ impl Home {
 
     fn place(line: u64) -> usize {
         (line ^ line >> 7) as usize % TRACKED
+    }
+
+    /// How long the channels of its DRAM were busy up to `now`, all together.
+    pub(super) fn busy(&self, now: Time) -> Duration {
+        self.dram.busy(now)
     }
 
     /// Reads a line from DRAM. Returns when it is there.

@@ -69,6 +69,11 @@ impl Interconnect {
         self.directions.iter().map(counters).collect()
     }
 
+    /// How long each direction was busy up to `now`, as in [`links`](Self::links).
+    pub(super) fn busy(&self, now: Time) -> impl Iterator<Item = Duration> {
+        self.directions.iter().map(move |direction| direction.server.busy(now))
+    }
+
     /// Bytes sent, times the number of links crossed.
     pub(super) fn sent(&self) -> ByCause {
         self.sent

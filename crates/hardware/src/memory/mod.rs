@@ -60,8 +60,8 @@ mod turns;
 pub use access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
 pub use coherence::CacheState;
 pub use counters::{
-    ByCause, CacheCounters, CacheUser, Cause, DeviceCounters, Imbalance, LinkCounters, MemoryCounters,
-    NodeCounters,
+    ByCause, CacheCounters, CacheUser, Cause, DeviceCounters, Imbalance, LinkCounters, MemoryBusy,
+    MemoryCounters, NodeCounters,
 };
 pub use params::{
     CacheGeometry, DdioParams, DramParams, EvictionNotice, InterconnectLink, InterconnectParams, LlcParams,

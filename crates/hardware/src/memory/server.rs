@@ -18,6 +18,8 @@ const GAPS: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     free: u64,
+    /// All that was reserved.
+    reserved: u64,
     /// No reservation arrives before this time, as far as known.
     past: u64,
     /// Start and end, in ascending order. Gaps do not overlap and end before `free`.
@@ -32,6 +34,7 @@ impl Server {
         if service == 0 {
             return Time::from_ps(at);
         }
+        self.reserved += service;
         if at >= self.free {
             if at - self.free >= service && at > self.past {
                 if self.is_full() {
@@ -48,6 +51,14 @@ impl Server {
     /// Whether the last reservation ends at `at` or before.
     pub(super) fn ends_by(&self, at: Time) -> bool {
         self.free <= at.as_ps()
+    }
+
+    /// How long it was busy up to `now`. A gap too short to be kept counts as reserved until it has passed.
+    pub(super) fn busy(&self, now: Time) -> Duration {
+        let now = now.as_ps();
+        let gaps = self.gaps.iter().rev().take_while(|gap| gap.1 > now);
+        let idle: u64 = gaps.map(|gap| gap.1 - gap.0.max(now)).sum();
+        Duration::from_ps(self.reserved.saturating_sub(self.free.saturating_sub(now).saturating_sub(idle)))
     }
 
     /// Discards gaps that have passed at `now`; nothing arrives before.
@@ -149,7 +160,36 @@ mod tests {
         assert!(server.gaps.len() < 6_000, "what has passed is forgotten");
     }
 
+    #[test]
+    fn what_is_reserved_ahead_is_not_busy_yet() {
+        let (mut server, five) = (Server::default(), Duration::from_ns(5));
+        server.reserve(ns(10), five);
+        server.reserve(ns(100), five);
+        server.reserve(ns(10), five);
+        let busy = |server: &Server, at| server.busy(ns(at)).as_ps() / 1000;
+        assert_eq!([0, 10, 12, 20, 50, 103, 200].map(|at| busy(&server, at)), [0, 0, 2, 10, 10, 13, 15]);
+        server.pass(ns(50));
+        assert_eq!(busy(&server, 50), 10);
+    }
+
     proptest! {
+        /// Whatever is reserved meanwhile, no time is more than full.
+        #[test]
+        fn no_server_is_busy_for_longer_than_passes(
+            steps in prop::collection::vec((0u64..20, 0u64..300, 1u64..20), 1..200),
+        ) {
+            let (mut server, mut now, mut before) = (Server::default(), 1, Duration::ZERO);
+            for (passes, ahead, service) in steps {
+                now += passes;
+                let busy = server.busy(ns(now));
+                prop_assert!(busy.saturating_sub(before) <= Duration::from_ns(passes));
+                before = busy;
+                server.pass(ns(now));
+                server.reserve(ns(now + ahead), Duration::from_ns(service));
+                before = before.min(server.busy(ns(now)));
+            }
+        }
+
         /// While all gaps are kept, each request is served as early as possible.
         #[test]
         fn no_fitting_gap_is_missed(requests in prop::collection::vec(0u64..2_000, 1..200)) {

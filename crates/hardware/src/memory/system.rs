@@ -3,7 +3,7 @@
 use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, Line, NodeId, Source, WriteReply};
 use super::coherence::{CacheState, Coherence};
 use super::cores::Cores;
-use super::counters::{Cause, MemoryCounters, NodeCounters};
+use super::counters::{Cause, MemoryBusy, MemoryCounters, NodeCounters};
 use super::devices::Devices;
 use super::params::MemoryParams;
 use super::physical::{MemoryMap, PhysicalMemory};
@@ -266,6 +266,14 @@ impl MemorySystem {
         self.cores.count_into(&mut counters);
         self.devices.count_into(&mut counters);
         counters
+    }
+
+    /// How long its servers were busy up to `now`.
+    pub fn busy(&self, now: Time) -> MemoryBusy {
+        let mut busy = MemoryBusy::default();
+        self.caches.busy_into(&mut busy, now);
+        self.devices.busy_into(&mut busy, now);
+        busy
     }
 
     /// What it was created with.

@@ -157,6 +157,11 @@ impl Turns {
         self.first = first;
     }
 
+    /// How long the server was busy up to `now`.
+    pub(super) fn busy(&self, now: Time) -> Duration {
+        self.server.busy(now)
+    }
+
     /// Discards what has passed at `now`; nothing arrives before.
     pub(super) fn pass(&mut self, now: Time) {
         self.server.pass(now);

@@ -1,5 +1,6 @@
 //! A root port's intake: keeps devices' requests in order on their way to memory.
 
+use engine::Busy;
 use units::{Duration, Time};
 
 use super::RootPortParams;
@@ -17,6 +18,7 @@ pub(super) struct Intake {
     /// Delay of a line whose earlier read is still in flight.
     same_line_wait: Duration,
     free: Time,
+    busy: Busy,
     /// When all writes received so far are globally ordered.
     ordered: Time,
     /// When all requests received so far are translated.
@@ -37,6 +39,7 @@ impl Intake {
             per_line: params.intake_per_line,
             same_line_wait: params.same_line_wait,
             free: Time::ZERO,
+            busy: Busy::default(),
             ordered: Time::ZERO,
             translated: Time::ZERO,
             waiting: 0,
@@ -47,8 +50,15 @@ impl Intake {
 
     /// Occupies the intake with a request for `lines` that arrived at `now`. Returns when it leaves the intake.
     pub fn take(&mut self, now: Time, lines: u64) -> Time {
-        self.free = self.free.max(now) + (self.per_request + self.per_line * lines);
+        let time = self.per_request + self.per_line * lines;
+        self.busy.add(now, time);
+        self.free = self.free.max(now) + time;
         self.free
+    }
+
+    /// How long it was busy up to `now`.
+    pub fn busy(&self, now: Time) -> Duration {
+        self.busy.until(now)
     }
 
     /// Returns until when a request that leaves the intake at `start` and is translated at `ready` has to wait for its

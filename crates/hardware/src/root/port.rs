@@ -250,6 +250,11 @@ impl RootPort {
         }
     }
 
+    /// How long its intake was busy up to `now`.
+    pub fn intake_busy(&self, now: Time) -> Duration {
+        self.intake.busy(now)
+    }
+
     /// Whether completions are still leaving when a read starts at `start`.
     pub(super) fn is_busy(&self, start: Time) -> bool {
         self.last_completion + self.params.split.busy_hold > start

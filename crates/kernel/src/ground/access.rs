@@ -143,7 +143,9 @@ impl HostGround {
 
     fn count_wait(&self, core: CpuId, time: Duration) {
         let waited = &self.waited[usize::from(core.0)];
-        waited.set(waited.get() + time);
+        let mut sum = waited.get();
+        sum.add(self.hw.now(), time);
+        waited.set(sum);
     }
 
     fn write(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8], op: CoreOp) -> Time {
@@ -222,7 +224,7 @@ impl MemoryGround for HostGround {
     }
 
     fn waited(&self, core: CpuId) -> Duration {
-        self.waited[usize::from(core.0)].get()
+        self.waited[usize::from(core.0)].get().until(self.hw.now())
     }
 
     fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use engine::{Completion, Handle};
+use engine::{Busy, Completion, Handle};
 use hardware::Fabric;
 use hardware::iommu::QueueAction;
 use hardware::memory::{CoreId, NodeId};
@@ -23,12 +23,12 @@ use crate::costs::CoreParams;
 
 /// A host of the fabric.
 pub struct HostGround {
-    hw: Handle<Fabric>,
+    pub(super) hw: Handle<Fabric>,
     host: HostId,
     /// Store buffers, by core.
     pub(super) stores: Vec<RefCell<StoreBuffer>>,
     /// By core: how long it has waited for lines.
-    pub(super) waited: Vec<Cell<Duration>>,
+    pub(super) waited: Vec<Cell<Busy>>,
     /// Interval between accesses to consecutive lines.
     pub(super) issue: Duration,
     /// Longest hit latency of the core's own caches.

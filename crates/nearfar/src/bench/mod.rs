@@ -314,6 +314,7 @@ impl Bench {
         });
         let ended = if progress.is_done() { journal.borrow().ended } else { simulation.now() };
         let window = began.until(&count(&simulation));
+        debug_assert_eq!(window.overused().next(), None);
         let work = Work { tlps, events: simulation.processed(), ended, window };
         self.outcome(run, &journal, work).map(Some)
     }

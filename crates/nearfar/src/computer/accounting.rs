@@ -8,7 +8,6 @@ use units::{Duration, Time};
 
 use super::observer::Observer;
 use super::{Computer, Computers};
-use crate::counters::since;
 
 /// CPU time of one account of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,7 +82,7 @@ pub(crate) fn part_name(part: Part) -> &'static str {
 
 /// CPU time accounted up to a point in time.
 #[derive(Default)]
-struct Booked {
+pub(super) struct Booked {
     at: Time,
     tasks: BTreeMap<String, TaskTimes>,
     cores: Vec<Times>,
@@ -92,7 +91,8 @@ struct Booked {
 }
 
 impl Booked {
-    fn of(host: &Computer, at: Time) -> Self {
+    /// Of all kernels that a host has had.
+    pub fn of(host: &Computer, at: Time) -> Self {
         let cores = (0..host.kernel.face().cpus()).map(|core| host.kernel.core_times(CpuId(core))).collect();
         let mut packets = (0, 0);
         // Packets of a stacked device also pass its members; count them once.
@@ -102,7 +102,27 @@ impl Booked {
             packets.0 += counters.tx_packets + counters.rx_packets;
             packets.1 += counters.tx_bytes + counters.rx_bytes;
         }
-        Self { at, tasks: host.kernel.task_times(), cores, packets }
+        let mut booked = Self { at, tasks: host.kernel.task_times(), cores, packets };
+        booked.include(&host.earlier.booked);
+        booked
+    }
+
+    /// Of a kernel that has ended, to be added to what the next one books.
+    pub fn ended(self) -> Self {
+        Self { at: Time::ZERO, ..self }
+    }
+
+    fn include(&mut self, other: &Self) {
+        for (name, times) in &other.tasks {
+            let own = self.tasks.entry(name.clone()).or_default();
+            own.tasks += times.tasks;
+            own.switches += times.switches;
+            own.migrations += times.migrations;
+            own.times += &times.times;
+        }
+        self.cores.iter_mut().zip(&other.cores).for_each(|(own, other)| *own += other);
+        self.packets.0 += other.packets.0;
+        self.packets.1 += other.packets.1;
     }
 
     /// CPU time since `before`, and the length of that span; no core can exceed it.
@@ -110,7 +130,7 @@ impl Booked {
         let passed = self.at.since(before.at);
         let (mut busy, mut idle) = (Times::default(), Duration::ZERO);
         for (after, before) in self.cores.iter().zip(&before.cores) {
-            let times = since_times(after, before);
+            let times = less(after, before);
             assert!(times.total() <= passed, "a core was busy for {} of {passed}", times.total());
             busy += &times;
             idle += passed - times.total();
@@ -154,9 +174,9 @@ impl Accounting {
             let then = before.tasks.get(name).copied().unwrap_or_default();
             let sums = TaskTimes {
                 tasks: now.tasks,
-                switches: since(now.switches, then.switches),
-                migrations: since(now.migrations, then.migrations),
-                times: since_times(&now.times, &then.times),
+                switches: now.switches - then.switches,
+                migrations: now.migrations - then.migrations,
+                times: less(&now.times, &then.times),
             };
             left = less(&left, &sums.times);
             if !sums.times.total().is_zero() {
@@ -169,23 +189,10 @@ impl Accounting {
     }
 }
 
-/// CPU time since it was `before`, also that of a kernel that has started anew.
-fn since_times(now: &Times, before: &Times) -> Times {
-    by_part(now, before, since)
-}
-
-/// What is left of times without others.
+/// What is left of times without others that are part of them.
 fn less(all: &Times, others: &Times) -> Times {
-    by_part(all, others, u64::saturating_sub)
-}
-
-/// The difference of each part, in picoseconds.
-fn by_part(one: &Times, other: &Times, difference: impl Fn(u64, u64) -> u64) -> Times {
     let mut times = Times::default();
-    for part in Part::ALL {
-        let left = difference(one.of(part).as_ps(), other.of(part).as_ps());
-        times.add(part, Duration::from_ps(left));
-    }
+    Part::ALL.into_iter().for_each(|part| times.add(part, all.of(part) - others.of(part)));
     times
 }
 

@@ -14,7 +14,6 @@ use workloads::{Report, TrafficKind};
 
 use super::finished::{FinishedProgram, Subject};
 use super::packets::{DirectionTraffic, NicCounts};
-use crate::counters::since;
 
 /// Bytes of data of a message-signalled interrupt.
 const MSI: f64 = 4.0;
@@ -111,6 +110,11 @@ impl Carried {
         rows.push(BudgetRow { kind: "fill", simulated: [up.fill(), down.fill()], model: [0.0; 2] });
         rows
     }
+}
+
+/// What has been counted since a counter was `before`. Those of a device that was reset count from zero.
+fn since(now: u64, before: u64) -> u64 {
+    now.checked_sub(before).unwrap_or(now)
 }
 
 /// Report on the links of a host's NIC, if it sent or received frames. It has the form of a program's report, so that

@@ -13,7 +13,7 @@ use units::Time;
 use super::disturbances;
 use super::observer::Observer;
 use super::{Computer, Computers};
-use crate::counters::{CountedDevice, Moment, Reading, Waited, Window, since};
+use crate::counters::{CountedDevice, Moment, Reading, Waited, Window};
 
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -140,7 +140,7 @@ pub(crate) fn device_names(host: &HostSetup) -> Vec<String> {
     host.devices.iter().map(name).collect()
 }
 
-/// What a host has counted so far.
+/// What a host has counted so far, with all kernels that it has had.
 pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostSetup) -> Reading {
     let names = device_names(setup);
     let handle = |endpoint| host.nics.iter().find(|(of, _)| *of == endpoint).map(|(_, handle)| handle);
@@ -158,7 +158,7 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
     let mut reading = Reading::of_hardware(fabric, host.host, &places, now);
     reading.add_kernel(&host.kernel, now);
     for (vm, setup) in host.vms().iter().zip(&setup.vms) {
-        reading.add_vm(&setup.name, vm, &host.kernel);
+        reading.add_vm(&setup.name, vm);
     }
     let with_nic = setup.vms.iter().filter(|vm| vm.nic.is_some());
     for (nic, vm) in host.vnics().iter().zip(with_nic) {
@@ -174,6 +174,7 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
     for (name, network) in host.uplinks() {
         reading.add_uplink(&name, &network);
     }
+    reading.include(&host.earlier.counts);
     reading
 }
 
@@ -241,7 +242,9 @@ impl<'a> Counting<'a> {
                 })
             };
             for (irq, line, core, count) in host.kernel.interrupts() {
-                let count = since(count, before.get(&irq).copied().unwrap_or_default());
+                // Those of a kernel that has started anew count from zero.
+                let earlier = before.get(&irq).copied().unwrap_or_default();
+                let count = count.checked_sub(earlier).unwrap_or(count);
                 // Root ports have interrupts too, of hot plug and errors.
                 let of = |f: &&kernel::FunctionInfo| f.irqs.contains(&irq) && f.buses.is_none();
                 let Some(function) = functions.iter().find(of).filter(|_| count > 0) else { continue };

@@ -6,6 +6,7 @@
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file per kind of device: from its file to an endpoint in a slot |
 //! | `kept` | cached results |
+//! | `invariants` | what holds for every run |
 //! | `network` | Ethernet cables, switches, captures |
 //! | `vms` | virtual machines of hosts |
 //! | `cluster` | cables between NTB adapters, lending |
@@ -13,6 +14,7 @@
 //! | `budget` | traffic on the link to a NIC by kind, beside the analytic model |
 //! | `packets` | link bytes per sent packet, beside the analytic model |
 //! | `accounting` | CPU time |
+//! | `balance` | sums of the hardware's counters |
 //! | `counting` | counters and interrupts while each program ran |
 //! | `disturbances` | bit errors, drops and flushes that cost more than one per cent |
 //! | `tree` | the kernels' device trees, as in sysfs |
@@ -30,6 +32,7 @@
 //! line in [`device::drivers`].
 
 mod accounting;
+mod balance;
 mod budget;
 mod cluster;
 mod connections;
@@ -38,6 +41,7 @@ mod device;
 mod disturbances;
 mod events;
 mod finished;
+mod invariants;
 mod kept;
 mod kernel;
 mod network;
@@ -90,12 +94,13 @@ use virt::net::{Network as VmNetwork, Vnic};
 use virt::placement::Manager;
 use wire::pcie::{Bdf, FunctionAddress};
 
+use crate::counters::Reading;
 use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
 pub use accounting::Account;
-use accounting::Accounting;
 pub(crate) use accounting::part_name;
+use accounting::{Accounting, Booked};
 use counting::Counting;
 pub(crate) use counting::device_names;
 pub(crate) use counting::readings;
@@ -110,6 +115,8 @@ pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
 pub use run::{run, run_all, run_counted};
 // Internals of a running simulation, for tests; not part of the public interface.
+#[doc(hidden)]
+pub use invariants::violations;
 #[doc(hidden)]
 pub use observer::Observer;
 #[doc(hidden)]
@@ -210,6 +217,8 @@ pub struct Computer {
     /// The NICs among the devices.
     pub nics: Vec<(EndpointId, NicHandle)>,
     software: Software,
+    /// What was counted with earlier kernels.
+    earlier: Earlier,
     /// Network devices made of others.
     teams: Vec<TeamParams>,
     /// Virtual functions to enable: device, port, number.
@@ -217,6 +226,13 @@ pub struct Computer {
     /// Network devices that it should have.
     interfaces: Vec<InterfaceSetup>,
     routes: Vec<machine::RouteSetup>,
+}
+
+/// What has been counted with kernels that a host no longer has, and what was reset with them.
+#[derive(Default)]
+struct Earlier {
+    counts: Reading,
+    booked: Booked,
 }
 
 /// What comes with a kernel, and is replaced with it.
@@ -605,6 +621,7 @@ impl Computers {
                 host,
                 kernel,
                 software,
+                earlier: Earlier::default(),
                 switches,
                 devices: devices[number].clone(),
                 slots,
@@ -641,14 +658,26 @@ impl Computers {
         setup: &ComputerSetup,
         number: usize,
     ) -> Result<impl Future<Output = Result<(), ComputerError>> + use<>, ComputerError> {
-        let id = self.hosts[number].host;
+        let (id, now) = (self.hosts[number].host, self.simulation.now());
+        let before = self.reading(setup, number);
+        let booked = Booked::of(&self.hosts[number], now).ended();
         self.simulation.with(|fabric, _| fabric.host_mut(id).reset());
         let devices: Vec<_> = self.hosts.iter().map(|host| host.devices.clone()).collect();
         let drivers = device::drivers(&setup.hosts[number]);
         // Its virtual machines are not restarted, and keep their functions.
         let (kernel, software) = Software::new(setup, number, &self.simulation, drivers, (id, &devices))?;
         (self.hosts[number].kernel, self.hosts[number].software) = (kernel, software);
+        self.hosts[number].earlier = Earlier::default();
+        let counts = Reading::forgotten(&before, &self.reading(setup, number));
+        self.hosts[number].earlier = Earlier { counts, booked };
         Ok(boot(vec![self.to_boot(&self.hosts[number])]))
+    }
+
+    /// What a host has counted so far.
+    fn reading(&self, setup: &ComputerSetup, number: usize) -> Reading {
+        let now = self.simulation.now();
+        let (host, setup) = (&self.hosts[number], &setup.hosts[number]);
+        self.simulation.with(|fabric, _| counting::reading(fabric, now, host, setup))
     }
 
     /// Boots all hosts in parallel.

@@ -8,8 +8,10 @@ use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Failure, Program};
 
+use super::balance::Balance;
 use super::events::Events;
 use super::finished::{Counts, Ended, FinishedProgram, Subject};
+use super::invariants::violations;
 use super::kept;
 use super::observer::Observer;
 use super::processes::{Processes, place};
@@ -66,9 +68,9 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     }
     let watching =
         ((PacketCosts::default(), Accounting::default()), (Counting::new(setup), Links::new(setup)));
-    let mut watching = (watching, Warnings::new(setup));
+    let mut watching = ((watching, Warnings::new(setup)), Balance::default());
     let mut done = run_watched(setup, progress, &mut watching)?;
-    let (((costs, accounting), (counting, links)), warnings) = watching;
+    let ((((costs, accounting), (counting, links)), warnings), balance) = watching;
     costs.explain(setup, &mut done);
     warnings.explain(&mut done);
     let counted = counting.counted();
@@ -82,6 +84,10 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     }
     let counts =
         Counts { done, accounts: accounting.accounts(), counted, links: links.seen, warnings: warnings.seen };
+    if cfg!(debug_assertions) {
+        let wrong = [violations(setup, &counts), balance.found].concat();
+        assert!(wrong.is_empty(), "{}: {}", setup.name, wrong.join("; "));
+    }
     kept::put(key.as_deref(), &counts);
     Ok(counts)
 }

@@ -155,7 +155,7 @@ impl Binding {
 
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: f64| 100.0 * share.min(1.0);
+        let percent = |share: f64| 100.0 * share;
         let verb = |resource: &Resource| match resource.kind {
             Kind::Buffer | Kind::Tags | Kind::Credits | Kind::Lines => "waited for",
             Kind::Ring => "full",

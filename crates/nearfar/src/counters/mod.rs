@@ -115,12 +115,6 @@ pub struct Window {
     pub hosts: Vec<HostCounters>,
 }
 
-/// What has been counted since a counter was `before`. Counters never go back, but those of a kernel that has started
-/// anew count from zero.
-pub(crate) fn since(now: u64, before: u64) -> u64 {
-    now.checked_sub(before).unwrap_or(now)
-}
-
 /// Counters of all hosts at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
@@ -145,7 +139,7 @@ impl Moment {
             let known: BTreeMap<&str, u64> = before.counters.iter().map(|c| (&*c.name, c.value)).collect();
             let since = |counter: &Counter| match counter.unit {
                 Unit::Kept => counter.value,
-                _ => since(counter.value, known.get(&*counter.name).copied().unwrap_or_default()),
+                _ => counter.value.saturating_sub(known.get(&*counter.name).copied().unwrap_or_default()),
             };
             let counters = after.counters.iter().map(|c| Counter { value: since(c), ..c.clone() });
             HostCounters {
@@ -162,6 +156,15 @@ impl Window {
     /// The bottleneck of a program on host `own`: the full resource that fills the others, if any.
     pub fn binding(&self, own: &str) -> Binding {
         binding::of(self, own)
+    }
+
+    /// Resources that were used for more than the length of the window, each with its host: of none, unless the simulator is
+    /// wrong.
+    pub(crate) fn overused(&self) -> impl Iterator<Item = (&str, &Resource)> {
+        // A share is a quotient of picoseconds, rounded.
+        let is_over = |resource: &Resource| !(0.0..=1.0 + 1e-9).contains(&resource.share);
+        let all = self.hosts.iter().flat_map(|host| host.resources.iter().map(|own| (&*host.host, own)));
+        all.filter(move |(_, resource)| is_over(resource))
     }
 
     /// A host's counters.

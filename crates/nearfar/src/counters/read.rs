@@ -5,7 +5,7 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, Requester};
 use hardware::iommu::Iommu;
 use hardware::link::{DirectionCounters, Side};
-use hardware::memory::{ByCause, CacheCounters, Cause, LINE, MemorySystem};
+use hardware::memory::{ByCause, CacheCounters, Cause, MemorySystem};
 use hardware::root::HostId;
 use kernel::{Kernel, NetTotals};
 use platform::cpu::{CpuId, Part};
@@ -16,7 +16,6 @@ use virt::disk::Vdisk;
 use virt::net::{Network, Vnic};
 use virt::placement::Done;
 use virt::{Exit, Vm};
-use wire::ethernet::BETWEEN_FRAMES;
 use wire::nic::registers::counter;
 
 use super::binding::{Kind, Resource};
@@ -54,14 +53,15 @@ pub(crate) struct Used {
     busy_ps: u128,
 }
 
+impl Used {
+    fn is_same(&self, other: &Self) -> bool {
+        (self.kind, &self.place) == (other.kind, &other.place)
+    }
+}
+
 /// Utilization of resources between two readings.
 pub(super) fn between(before: &[Used], after: &[Used], length: Duration) -> Vec<Resource> {
-    let earlier = |used: &Used| {
-        before
-            .iter()
-            .find(|other| (other.kind, &other.place) == (used.kind, &used.place))
-            .map_or(0, |u| u.busy_ps)
-    };
+    let earlier = |used: &Used| before.iter().find(|other| other.is_same(used)).map_or(0, |u| u.busy_ps);
     let share = |used: &Used| {
         let busy = used.busy_ps.saturating_sub(earlier(used)) as f64;
         busy / (length.as_ps().max(1) as f64 * used.of.max(1) as f64)
@@ -104,6 +104,41 @@ impl Reading {
         self.resources.iter().filter(is_waited).map(waited).collect()
     }
 
+    /// What was counted since `before`, which a part that has started anew in between has forgotten.
+    pub(crate) fn forgotten(before: &Self, after: &Self) -> Self {
+        let counter = |counter: &Counter| {
+            let known = after.counters.iter().find(|known| known.name == counter.name);
+            let value = counter.value.saturating_sub(known.map_or(0, |known| known.value));
+            Some(Counter { value, ..counter.clone() })
+                .filter(|lost| lost.value > 0 && lost.unit != Unit::Kept)
+        };
+        let resource = |used: &Used| {
+            let known = after.resources.iter().find(|known| known.is_same(used));
+            let busy_ps = used.busy_ps.saturating_sub(known.map_or(0, |known| known.busy_ps));
+            Some(Used { busy_ps, ..used.clone() }).filter(|lost| lost.busy_ps > 0)
+        };
+        Self {
+            counters: before.counters.iter().filter_map(counter).collect(),
+            resources: before.resources.iter().filter_map(resource).collect(),
+        }
+    }
+
+    /// Adds what was counted elsewhere.
+    pub(crate) fn include(&mut self, other: &Self) {
+        for counter in &other.counters {
+            match self.counters.iter_mut().find(|own| own.name == counter.name) {
+                Some(own) => own.value += counter.value,
+                None => self.counters.push(counter.clone()),
+            }
+        }
+        for used in &other.resources {
+            match self.resources.iter_mut().find(|own| own.is_same(used)) {
+                Some(own) => own.busy_ps += used.busy_ps,
+                None => self.resources.push(used.clone()),
+            }
+        }
+    }
+
     fn add(&mut self, name: String, unit: Unit, value: u64) {
         self.counters.push(Counter { name, unit, value });
     }
@@ -143,9 +178,9 @@ impl Reading {
     ) -> Self {
         let mut reading = Self::default();
         let host = fabric.host(host);
-        reading.memory(&host.memory);
+        reading.memory(&host.memory, now);
         for (node, iommu) in host.iommus.iter().enumerate() {
-            reading.iommu(node, iommu);
+            reading.iommu(node, iommu, now);
         }
         let root = host.counters();
         reading.add("root/bytes-read".into(), Unit::Bytes, root.device_read_bytes);
@@ -161,27 +196,12 @@ impl Reading {
         for place in devices {
             reading.device(fabric, place, now);
             if let Some((handle, nic)) = place.nic {
-                reading.nic(place.name, handle, nic, now);
-                reading.wires(fabric, place, nic);
+                reading.nic(place.name, handle, now);
+                reading.wires(fabric, place, nic, now);
             }
         }
-        // A root port's intake processes each request and each cache line of it.
         for (number, port) in host.ports().iter().enumerate() {
-            let up = fabric.wires.link(port.end().link).counters(Side::Downstream);
-            let (requests, params) = (up.tlps[0] + up.tlps[1], port.params());
-            let mut bytes = 0;
-            for endpoint in devices.iter().map(|place| fabric.endpoint(place.endpoint)) {
-                for (own, link) in (0..).map(PortIndex).zip(endpoint.links()) {
-                    let counters = endpoint.core.requester(own).counters();
-                    bytes += if link == port.end().link {
-                        counters.bytes_read + counters.bytes_written
-                    } else {
-                        0
-                    };
-                }
-            }
-            let busy = params.intake_per_request * requests + params.intake_per_line * (bytes / LINE);
-            reading.used(Kind::RootPort, format!("port{number}"), 1, busy.as_ps().into());
+            reading.used(Kind::RootPort, format!("port{number}"), 1, port.intake_busy(now).as_ps().into());
         }
         reading
     }
@@ -222,11 +242,10 @@ impl Reading {
 
     /// Adds a virtual machine's exits by reason, its requests, and device references to its memory. While a vCPU
     /// polls, its host core is idle.
-    pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm, host: &Kernel) {
-        for (vcpu, task) in (0..).zip(vm.tasks()) {
-            let polled = vm.kernel().core_times(CpuId(vcpu)).of(Part::Poll);
-            let core = host.core_of(task).map(|core| format!("core{}", core.0));
-            let is_its = |used: &&mut Used| used.kind == Kind::Core && core.as_ref() == Some(&used.place);
+    pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm) {
+        for (core, polled) in vm.polled() {
+            let core = format!("core{}", core.0);
+            let is_its = |used: &&mut Used| used.kind == Kind::Core && used.place == core;
             if let Some(used) = self.resources.iter_mut().find(is_its) {
                 used.busy_ps = used.busy_ps.saturating_sub(polled.as_ps().into());
             }
@@ -294,8 +313,8 @@ impl Reading {
         self.events("hypervisor", fields);
     }
 
-    fn memory(&mut self, memory: &MemorySystem) {
-        let (counters, params) = (memory.counters(), memory.params());
+    fn memory(&mut self, memory: &MemorySystem, now: Time) {
+        let (counters, params, busy) = (memory.counters(), memory.params(), memory.busy(now));
         let cache = |reading: &mut Self, name: &str, what: &str, cache: &CacheCounters| {
             let fields = [
                 ("hits", cache.hits),
@@ -327,27 +346,17 @@ impl Reading {
                 ("device-reads/memory", device.reads_memory),
             ];
             self.events(&place, fields);
-            // A batch of writes includes the bus turnarounds around it.
-            let dram = &socket.dram;
-            let read = dram.channel_bandwidth.time_for(node.dram_read.total());
-            let turnarounds = node.dram_written.total().get() / LINE / u64::from(dram.write_batch);
-            let written = dram.channel_bandwidth.time_for(node.dram_written.total())
-                + dram.write_turnaround * turnarounds;
-            let busy = (read + written).as_ps().into();
-            self.used(Kind::Dram, place.clone(), dram.channels.into(), busy);
-            let by_devices = node.llc[1].hits + node.llc[1].misses + node.llc[2].hits + node.llc[2].misses;
-            self.used(Kind::Llc, place, 1, (socket.llc.device_service * by_devices).as_ps().into());
+            self.used(Kind::Dram, place.clone(), socket.dram.channels.into(), busy.dram[n].as_ps().into());
+            self.used(Kind::Llc, place, 1, busy.llc[n].as_ps().into());
         }
-        for (link, params) in counters.links.iter().zip(params.interconnect.links.iter().flat_map(|l| [l, l]))
-        {
+        for (link, busy) in counters.links.iter().zip(busy.links) {
             let place = format!("socket{}-socket{}", link.from.0, link.to.0);
             self.causes(&format!("{place}/bytes"), &link.bytes);
-            let busy = params.bandwidth.time_for(link.bytes.total());
             self.used(Kind::Interconnect, place, 1, busy.as_ps().into());
         }
     }
 
-    fn iommu(&mut self, node: usize, iommu: &Iommu) {
+    fn iommu(&mut self, node: usize, iommu: &Iommu, now: Time) {
         let (counters, place) = (iommu.counters(), format!("iommu{node}"));
         let pages = &counters.pages;
         let fields = [
@@ -362,11 +371,12 @@ impl Reading {
             ("invalidations", pages.invalidations),
         ];
         self.events(&place, fields);
-        self.time(format!("{place}/walkers-busy"), pages.walker_busy);
+        let busy = iommu.walkers_busy(now);
+        self.time(format!("{place}/walkers-busy"), busy);
         self.time(format!("{place}/walks-waited"), pages.walker_queueing);
         self.time(format!("{place}/lookups-waited"), counters.pipeline_queueing);
         let walkers = iommu.params().walkers as u64;
-        self.used(Kind::Walkers, place, walkers, pages.walker_busy.as_ps().into());
+        self.used(Kind::Walkers, place, walkers, busy.as_ps().into());
     }
 
     fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>, now: Time) {
@@ -384,9 +394,9 @@ impl Reading {
                 self.time(format!("{name}/link-{way}-retraining"), each * retrains);
                 self.direction(&name, way, &endpoint.carried(&fabric.wires, port, sender, now));
             }
-            self.requester(&name, endpoint.core.requester(port));
+            self.requester(&name, endpoint.core.requester(port), now);
         }
-        for stage in endpoint.device().stages() {
+        for stage in endpoint.device().stages(now) {
             let (name, what) = match stage.kind {
                 StageKind::Server => ("busy/", Kind::Device),
                 StageKind::Tags => ("waited-for-", Kind::Tags),
@@ -397,7 +407,7 @@ impl Reading {
         }
     }
 
-    fn requester(&mut self, name: &str, requester: &Requester) {
+    fn requester(&mut self, name: &str, requester: &Requester, now: Time) {
         let counters = requester.counters();
         let fields = [
             ("dma-read", Unit::Bytes, counters.bytes_read),
@@ -407,18 +417,19 @@ impl Reading {
             ("completions", Unit::Events, counters.completions),
         ];
         self.all(name, fields);
-        self.time(format!("{name}/waited-for-tags"), counters.waited_for_tags);
-        self.used(Kind::Tags, name, 1, counters.waited_for_tags.as_ps().into());
-        self.time(format!("{name}/waited-for-buffer"), counters.waited_for_buffer);
-        self.used(Kind::Buffer, name, 1, counters.waited_for_buffer.as_ps().into());
-        let busy = requester.mover_busy();
+        let (tags, buffer) = (requester.waited_for_tags(now), requester.waited_for_buffer(now));
+        self.time(format!("{name}/waited-for-tags"), tags);
+        self.used(Kind::Tags, name, 1, tags.as_ps().into());
+        self.time(format!("{name}/waited-for-buffer"), buffer);
+        self.used(Kind::Buffer, name, 1, buffer.as_ps().into());
+        let busy = requester.mover_busy(now);
         let stages = [
             ("drain", busy.drain),
             ("bus", busy.bus),
             ("memory-read", busy.memory_read),
             ("memory-write", busy.memory_written),
             ("transmit", busy.transmit),
-            ("issue", requester.issue_busy()),
+            ("issue", requester.issue_busy(now)),
         ];
         for (stage, time) in stages {
             self.time(format!("{name}/busy/{stage}"), time);
@@ -443,28 +454,24 @@ impl Reading {
         self.used(Kind::Credits, place, 1, counters.stalled.as_ps().into());
     }
 
-    fn wires(&mut self, fabric: &Fabric, place: &CountedDevice<'_>, nic: &machine::Nic) {
-        let (ethernet, rate) = (&fabric.wires.ethernet, nic.controller.rate.value);
+    fn wires(&mut self, fabric: &Fabric, place: &CountedDevice<'_>, nic: &machine::Nic, now: Time) {
+        let ethernet = &fabric.wires.ethernet;
         for port in 0..nic.controller.ports.value.get() as u8 {
             let Some(end) = ethernet.cable_at(place.endpoint, EthernetPort(port)) else { continue };
             let name = if port == 0 { place.name.to_owned() } else { format!("{}:{port}", place.name) };
             for (way, from) in [("tx", end), ("rx", end.other())] {
-                let sent = ethernet.sent(from);
-                // The check sequence is part of the frame's bytes; preamble and gap are not.
-                let on_wire = sent.bytes + BETWEEN_FRAMES as u64 * sent.frames;
-                let busy = u128::from(on_wire) * 8_000_000_000_000 / u128::from(rate.bits_per_s());
-                self.used(Kind::Wire, format!("{name}/{way}"), 1, busy);
+                let busy = ethernet.busy(from, now);
+                self.used(Kind::Wire, format!("{name}/{way}"), 1, busy.as_ps().into());
             }
         }
     }
 
-    fn nic(&mut self, name: &str, handle: &NicHandle, nic: &machine::Nic, now: Time) {
-        let mut totals = [0u64; counter::COUNT];
-        for (which, total) in totals.iter_mut().enumerate() {
-            *total = (0..=u8::MAX).map(|function| handle.counter(FunctionIndex(function), which)).sum();
+    fn nic(&mut self, name: &str, handle: &NicHandle, now: Time) {
+        for which in 0..counter::COUNT {
+            let total = (0..=u8::MAX).map(|function| handle.counter(FunctionIndex(function), which)).sum();
             let bytes = [counter::TX_BYTES, counter::RX_BYTES, counter::WRITTEN_BACK].contains(&which);
             let unit = if bytes { Unit::Bytes } else { Unit::Events };
-            self.add(format!("{name}/{}", counter::NAMES[which]), unit, *total);
+            self.add(format!("{name}/{}", counter::NAMES[which]), unit, total);
         }
         for ring in handle.rings(now) {
             let way = if ring.is_tx { "tx" } else { "rx" };
@@ -472,9 +479,5 @@ impl Reading {
             let place = format!("{name}/{way}-ring{function}{}", ring.queue);
             self.add(format!("{place}-filled"), Unit::Held, ring.descriptor_ps);
         }
-        // Frames segmented from one packet start together.
-        let begun = totals[counter::TX_FRAMES].saturating_sub(totals[counter::TX_SEGMENTS]);
-        let pace = nic.tx.packet_interval.value * begun;
-        self.used(Kind::Device, format!("{name}/packets"), 1, pace.as_ps().into());
     }
 }

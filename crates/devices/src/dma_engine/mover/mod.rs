@@ -46,8 +46,6 @@ pub(super) struct Mover {
     bus: Bus,
     memory: Memory,
     path: Transmit,
-    /// Busy times of the stages before the last reset.
-    busy_before: MoverBusy,
 }
 
 impl Mover {
@@ -58,7 +56,6 @@ impl Mover {
             bus: Bus::new(params.bus),
             memory: Memory::default(),
             path: Transmit::new(params.transmit),
-            busy_before: MoverBusy::default(),
             params,
         }
     }
@@ -129,8 +126,8 @@ impl DataMover for Mover {
         passed.max(self.memory.read(now, memory, local, length))
     }
 
-    fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time) {
-        self.path.send(ready, tlp)
+    fn send(&mut self, now: Time, ready: Time, tlp: &Outgoing) -> (Time, Time) {
+        self.path.send(now, ready, tlp)
     }
 
     fn write_known(&self, now: Time, dma: &Dma, gone: Time) -> Time {
@@ -140,19 +137,23 @@ impl DataMover for Mover {
         engine.write_done.iter().fold(gone, |at, stage| at.max(now + known(stage)))
     }
 
-    fn busy(&self) -> MoverBusy {
-        let before = self.busy_before;
+    fn busy(&self, now: Time) -> MoverBusy {
         MoverBusy {
-            drain: before.drain + self.drain.busy,
-            bus: before.bus + self.bus.busy,
-            memory_read: before.memory_read + self.memory.busy[0],
-            memory_written: before.memory_written + self.memory.busy[1],
-            transmit: before.transmit + self.path.busy,
+            drain: self.drain.busy.until(now),
+            bus: self.bus.busy.until(now),
+            memory_read: self.memory.busy[0].until(now),
+            memory_written: self.memory.busy[1].until(now),
+            transmit: self.path.busy.until(now),
         }
     }
 
-    fn reset(&mut self) {
-        *self = Self { busy_before: self.busy(), ..Self::new(self.params.clone()) };
+    fn reset(&mut self, now: Time) {
+        let before = std::mem::replace(self, Self::new(self.params.clone()));
+        (self.drain.busy, self.bus.busy) = (before.drain.busy, before.bus.busy);
+        (self.memory.busy, self.path.busy) = (before.memory.busy, before.path.busy);
+        let [read, written] = &mut self.memory.busy;
+        let all = [&mut self.drain.busy, &mut self.bus.busy, read, written, &mut self.path.busy];
+        all.into_iter().for_each(|busy| busy.cancel(now));
     }
 }
 
@@ -219,11 +220,13 @@ mod tests {
         let transmit = TransmitParams { ps_per_byte: 100, ..TransmitParams::default() };
         let mut mover = Mover::new(MoverParams { transmit, ..MoverParams::default() });
         let tlp = Outgoing { is_long: false, payload: 64, max_payload: 256, first: true, last: true };
-        let (_, free) = mover.send(Time::ZERO, &tlp);
-        let busy = mover.busy();
-        mover.reset();
-        assert_eq!(mover.busy(), busy);
-        assert_eq!(mover.send(Time::ZERO, &tlp), (Time::ZERO, free));
-        assert_eq!(mover.busy().transmit, busy.transmit * 2);
+        let (_, free) = mover.send(Time::ZERO, Time::ZERO, &tlp);
+        let busy = mover.busy(free);
+        mover.reset(free);
+        assert_eq!(mover.busy(free), busy);
+        let again = free + Duration::from_us(1);
+        let (start, end) = mover.send(again, again, &tlp);
+        assert_eq!((start, end - start), (again, free - Time::ZERO));
+        assert_eq!(mover.busy(end).transmit, busy.transmit * 2);
     }
 }

@@ -1,5 +1,6 @@
 //! The stages inside the card that data passes: bus, memory, transmit path.
 
+use engine::Busy;
 use units::{Duration, Time, steps};
 
 use platform::mover::Outgoing;
@@ -24,14 +25,14 @@ pub struct Bus {
     params: BusParams,
     free: Time,
     last: BusDirection,
-    /// Accumulated busy time.
-    pub busy: Duration,
+    /// Busy time.
+    pub busy: Busy,
 }
 
 impl Bus {
     /// An idle bus.
     pub fn new(params: BusParams) -> Self {
-        Self { params, free: Time::ZERO, last: BusDirection::Out, busy: Duration::ZERO }
+        Self { params, free: Time::ZERO, last: BusDirection::Out, busy: Busy::default() }
     }
 
     /// Moves `bytes`: an incoming completion, or the data of a whole write. Returns when the transfer ends.
@@ -46,7 +47,7 @@ impl Bus {
             time += Duration::from_ps(if is_interrupted { both_ways * bytes / burst } else { both_ways });
         }
         self.last = direction;
-        self.busy += time;
+        self.busy.add(now, time);
         self.free = self.free.max(now) + time;
         self.free
     }
@@ -57,20 +58,20 @@ impl Bus {
 pub struct Drain {
     params: DrainParams,
     free: Time,
-    /// Accumulated time of draining or of giving way to writes.
-    pub busy: Duration,
+    /// Time of draining or of giving way to writes.
+    pub busy: Busy,
 }
 
 impl Drain {
     /// An idle drain.
     pub fn new(params: DrainParams) -> Self {
-        Self { params, free: Time::ZERO, busy: Duration::ZERO }
+        Self { params, free: Time::ZERO, busy: Busy::default() }
     }
 
     /// Drains a completion of `wire_bytes`. Returns when it is done.
     pub fn take(&mut self, now: Time, wire_bytes: u64, first: bool) -> Time {
         let time = self.params.time_for(wire_bytes, first);
-        self.busy += time;
+        self.busy.add(now, time);
         self.free = self.free.max(now) + time;
         self.free
     }
@@ -79,7 +80,7 @@ impl Drain {
     pub fn give_way(&mut self, now: Time, bytes: u64) {
         let taken = Duration::from_ps(bytes * u64::from(self.params.ps_per_written_byte));
         if !taken.is_zero() {
-            self.busy += taken;
+            self.busy.add(now, taken);
             self.free = self.free.max(now) + taken;
         }
     }
@@ -99,8 +100,8 @@ impl DrainParams {
 pub struct Memory {
     read_free: Time,
     write_free: Time,
-    /// Accumulated busy time of the read and the write port.
-    pub busy: [Duration; 2],
+    /// Busy time of the read and the write port.
+    pub busy: [Busy; 2],
 }
 
 impl Memory {
@@ -108,7 +109,7 @@ impl Memory {
     pub fn read(&mut self, now: Time, params: &LocalMemoryParams, local: u64, length: u64) -> Time {
         let operations = params.per_operation * params.read_chunks(local, length);
         let time = params.per_transfer + operations;
-        self.busy[0] += time;
+        self.busy[0].add(now, time);
         self.read_free = self.read_free.max(now) + time;
         self.read_free
     }
@@ -143,7 +144,7 @@ impl Memory {
     fn write_for(&mut self, now: Time, params: &LocalMemoryParams, time: Duration) -> Time {
         let time = params.per_transfer + time;
         let start = Time::from_ps(now.as_ps().saturating_sub(params.per_operation.as_ps()));
-        self.busy[1] += time;
+        self.busy[1].add(now, time);
         self.write_free = self.write_free.max(start) + time;
         self.write_free
     }
@@ -156,19 +157,19 @@ pub struct Transmit {
     free: Time,
     /// Whether the previous TLP shares its last beat with the next one of its request.
     paired: bool,
-    /// Accumulated busy time.
-    pub busy: Duration,
+    /// Busy time.
+    pub busy: Busy,
 }
 
 impl Transmit {
     /// An idle path.
     pub fn new(params: TransmitParams) -> Self {
-        Self { params, free: Time::ZERO, paired: false, busy: Duration::ZERO }
+        Self { params, free: Time::ZERO, paired: false, busy: Busy::default() }
     }
 
     /// Sends one TLP of a request, none larger than `max_payload`. Returns when it begins to leave, and when the path
     /// is free again.
-    pub fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time) {
+    pub fn send(&mut self, now: Time, ready: Time, tlp: &Outgoing) -> (Time, Time) {
         let &Outgoing { is_long, payload, max_payload, first, last } = tlp;
         let is_second = !first && !self.paired;
         self.paired = is_second;
@@ -180,7 +181,7 @@ impl Transmit {
         }
         let start = self.free.max(ready);
         let time = Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));
-        self.busy += time;
+        self.busy.add(now, time);
         self.free = start + time;
         (start, self.free)
     }
@@ -196,14 +197,14 @@ mod tests {
         let params = TransmitParams { ps_per_byte: 1, overhead: 40, long_overhead: 48, beat: 32 };
         let tlp = |first, last| Outgoing { is_long: true, payload: 256, max_payload: 256, first, last };
         let mut path = Transmit::new(params);
-        assert_eq!(path.send(Time::ZERO, &tlp(true, true)).1.as_ps(), 320);
+        assert_eq!(path.send(Time::ZERO, Time::ZERO, &tlp(true, true)).1.as_ps(), 320);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, &tlp(true, false));
-        assert_eq!(path.send(Time::ZERO, &tlp(false, true)).1.as_ps(), 608);
+        path.send(Time::ZERO, Time::ZERO, &tlp(true, false));
+        assert_eq!(path.send(Time::ZERO, Time::ZERO, &tlp(false, true)).1.as_ps(), 608);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, &tlp(true, false));
-        path.send(Time::ZERO, &tlp(false, false));
-        assert_eq!(path.send(Time::ZERO, &tlp(false, true)).1.as_ps(), 928);
+        path.send(Time::ZERO, Time::ZERO, &tlp(true, false));
+        path.send(Time::ZERO, Time::ZERO, &tlp(false, false));
+        assert_eq!(path.send(Time::ZERO, Time::ZERO, &tlp(false, true)).1.as_ps(), 928);
     }
 
     #[test]

@@ -10,8 +10,9 @@ pub mod queue;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use engine::Busy;
 use platform::device::{DeviceBus, DmaError};
-use units::Time;
+use units::{Duration, Time};
 use wire::nic::descriptor::{END, INLINE, LEN, REPORT, TxDescriptor, inline_entries};
 use wire::nic::registers::{INLINE_PAGE, counter};
 
@@ -70,6 +71,7 @@ pub struct Sender {
     turns: VecDeque<(u8, u8)>,
     /// When the next packet can start.
     free: Time,
+    busy: Busy,
     /// When the timer is set to look again.
     wake: Option<Time>,
 }
@@ -77,7 +79,7 @@ pub struct Sender {
 impl Sender {
     pub fn new(nic: &Rc<NicParams>) -> Self {
         let (nic, jobs) = (Rc::clone(nic), Jobs::new(nic));
-        Self { nic, jobs, turns: VecDeque::new(), free: Time::ZERO, wake: None }
+        Self { nic, jobs, turns: VecDeque::new(), free: Time::ZERO, busy: Busy::default(), wake: None }
     }
 
     /// The driver wrote a doorbell.
@@ -193,6 +195,11 @@ impl Sender {
         }
     }
 
+    /// Time of packets' starts up to `now`.
+    pub fn busy(&self, now: Time) -> Duration {
+        self.busy.until(now)
+    }
+
     /// Starts packets while there is room.
     pub fn pump(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], ports: &mut Ports) {
         let now = bus.now();
@@ -220,6 +227,7 @@ impl Sender {
             }
             self.turns.rotate_left(1);
             self.free = now + self.nic.tx.packet_time;
+            self.busy.add(now, self.nic.tx.packet_time);
             if packet.ends {
                 self.jobs.begin(bus, functions, ports, (function, queue), packet);
                 functions[usize::from(function)].tx[usize::from(queue)].fetch(bus);
@@ -270,8 +278,9 @@ impl Sender {
     }
 
     /// Drops everything in flight: after a reset, no read completes.
-    pub fn forget(&mut self, functions: &mut [NicFunction]) {
-        *self = Self::new(&self.nic);
+    pub fn forget(&mut self, now: Time, functions: &mut [NicFunction]) {
+        self.busy.cancel(now);
+        *self = Self { busy: self.busy, ..Self::new(&self.nic) };
         for state in functions.iter_mut().flat_map(|f| &mut f.tx) {
             state.jobs.clear();
             (state.is_listed, state.hungry) = (false, false);

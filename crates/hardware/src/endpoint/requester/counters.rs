@@ -1,7 +1,5 @@
 //! Counters of the requester side.
 
-use units::Duration;
-
 /// Counters of the requester side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequesterCounters {
@@ -25,8 +23,4 @@ pub struct RequesterCounters {
     pub poisoned_completions: u64,
     /// Largest number of tags in use at once.
     pub most_tags: u16,
-    /// Time during which a read was stalled for lack of a tag.
-    pub waited_for_tags: Duration,
-    /// Time during which a read had a tag but lacked buffer space.
-    pub waited_for_buffer: Duration,
 }

@@ -31,6 +31,7 @@ pub use counters::RequesterCounters;
 use port::RequesterPort;
 pub use reads::{Arrived, Finished};
 use reads::{ReadFault, Reads};
+use tags::Lack;
 use writes::Writes;
 
 /// Requester side of one port of a device, with the device's data mover.
@@ -82,14 +83,24 @@ impl Requester {
         &self.port.counters
     }
 
-    /// Busy time of the data mover's stages so far.
-    pub fn mover_busy(&self) -> MoverBusy {
-        self.port.mover.busy()
+    /// Busy time of the data mover's stages up to `now`.
+    pub fn mover_busy(&self, now: Time) -> MoverBusy {
+        self.port.mover.busy(now)
     }
 
-    /// Time spent sending read requests at the core's minimum interval.
-    pub fn issue_busy(&self) -> Duration {
-        self.port.params.issue_interval * self.port.counters.read_requests
+    /// Time up to `now` spent sending read requests at the core's minimum interval.
+    pub fn issue_busy(&self, now: Time) -> Duration {
+        self.reads.issue_busy(now)
+    }
+
+    /// Time up to `now` during which a read was stalled for lack of a tag.
+    pub fn waited_for_tags(&self, now: Time) -> Duration {
+        self.reads.waited_for(Lack::Tag, now)
+    }
+
+    /// Time up to `now` during which a read had a tag but lacked buffer space.
+    pub fn waited_for_buffer(&self, now: Time) -> Duration {
+        self.reads.waited_for(Lack::Buffer, now)
     }
 
     /// Number of usable tags.
@@ -197,10 +208,10 @@ impl Requester {
         self.reads.forget(function);
     }
 
-    /// Drops everything in progress: the port was reset.
-    pub fn reset(&mut self) {
-        self.port.reset();
-        self.reads = Reads::new(&self.port);
+    /// Drops everything in progress: the port was reset at `now`.
+    pub fn reset(&mut self, now: Time) {
+        self.port.reset(now);
+        self.reads = self.reads.anew(now, &self.port);
         self.writes = Writes::default();
         self.lives.end_all();
     }

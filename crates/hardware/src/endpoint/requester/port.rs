@@ -2,7 +2,7 @@
 
 use platform::device::{DmaAttributes, FunctionIndex};
 use platform::mover::DataMover;
-use units::Duration;
+use units::{Duration, Time};
 use wire::pcie::tlp::{AddressType, Common};
 
 use super::counters::RequesterCounters;
@@ -63,12 +63,12 @@ impl RequesterPort {
         self.allowance = allowance;
     }
 
-    /// The port was reset.
-    pub fn reset(&mut self) {
+    /// The port was reset at `now`.
+    pub fn reset(&mut self, now: Time) {
         self.life.epoch.end();
         self.allow(Allowance::default());
         self.timeouts.clear();
-        self.mover.reset();
+        self.mover.reset(now);
     }
 
     /// An event of the device.

@@ -1,9 +1,9 @@
 //! DMA reads: split into requests of the size that the host allows, and put together from completions.
 
-use engine::Scheduler;
+use engine::{Busy, Scheduler, WaitTime};
 use platform::device::{Dma, DmaError, FunctionIndex, Token};
 use platform::mover::{Arrival, Progress};
-use units::Time;
+use units::{Duration, Time};
 use wire::pcie::split::split_read;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -80,8 +80,10 @@ pub(super) struct Reads {
     next_issue: Time,
     /// Time of the scheduled retry.
     issue_wake: Option<Time>,
-    /// Since when the oldest read has waited, and for what.
-    starved: Option<(Time, Lack)>,
+    /// Time of sending requests at the core's minimum interval.
+    issuing: Busy,
+    /// Time during which the oldest read has waited, by what it lacked.
+    starved: [WaitTime; 2],
     /// Time of the scheduled timeout check.
     timeout_check: Time,
 }
@@ -95,11 +97,20 @@ impl Reads {
             tags: Tags::default(),
             next_issue: Time::ZERO,
             issue_wake: None,
-            starved: None,
+            issuing: Busy::default(),
+            starved: Default::default(),
             timeout_check: Time::NEVER,
         };
         new.heed_allowance(port);
         new
+    }
+
+    /// No reads any more: the port was reset at `now`. Times until then are kept.
+    pub fn anew(&mut self, now: Time, port: &RequesterPort) -> Self {
+        self.fed(now);
+        self.issuing.cancel(now);
+        let Self { issuing, starved, .. } = *self;
+        Self { issuing, starved, ..Self::new(port) }
     }
 
     /// Tags and the requests that use them.
@@ -154,21 +165,27 @@ impl Reads {
     }
 
     /// The oldest read waits for `lack`, since `since` unless it already did.
-    fn starve(&mut self, port: &mut RequesterPort, since: Time, lack: Lack) {
-        if self.starved.is_none_or(|(_, other)| other != lack) {
-            self.fed(port, since);
-            self.starved = Some((since, lack));
-        }
+    fn starve(&mut self, since: Time, lack: Lack) {
+        let [tag, buffer] = &mut self.starved;
+        let (lacked, other) = if lack == Lack::Tag { (tag, buffer) } else { (buffer, tag) };
+        other.end(since);
+        lacked.begin(since);
     }
 
     /// The oldest read no longer waits.
     #[inline]
-    fn fed(&mut self, port: &mut RequesterPort, now: Time) {
-        match self.starved.take() {
-            Some((since, Lack::Tag)) => port.counters.waited_for_tags += now.since(since),
-            Some((since, Lack::Buffer)) => port.counters.waited_for_buffer += now.since(since),
-            None => {}
-        }
+    fn fed(&mut self, now: Time) {
+        self.starved.iter_mut().for_each(|waited| waited.end(now));
+    }
+
+    /// How long the oldest read has waited for `lack` up to `now`.
+    pub fn waited_for(&self, lack: Lack, now: Time) -> Duration {
+        self.starved[lack as usize].until(now)
+    }
+
+    /// How long requests were sent at the core's minimum interval up to `now`.
+    pub fn issue_busy(&self, now: Time) -> Duration {
+        self.issuing.until(now)
     }
 
     /// Sends read requests while tags are free.
@@ -183,7 +200,7 @@ impl Reads {
             if self.tags.are_used_up() {
                 // The next tag to become free triggers a retry.
                 let since = read.ready.max(now);
-                return self.starve(port, since, Lack::Tag);
+                return self.starve(since, Lack::Tag);
             }
             let due = read.ready.max(self.next_issue);
             if due > now {
@@ -195,7 +212,7 @@ impl Reads {
             }
             match self.tags.take(read.left.min(port.largest_read), port.params.read_buffer) {
                 Some(tag) => self.send_request(cx, port, index, tag),
-                None => return self.starve(port, now, Lack::Buffer),
+                None => return self.starve(now, Lack::Buffer),
             }
         }
     }
@@ -225,9 +242,10 @@ impl Reads {
             self.reads.pop(&mut self.to_issue);
         }
         self.next_issue = now + port.params.issue_interval;
+        self.issuing.add(now, port.params.issue_interval);
         port.counters.read_requests += 1;
         port.counters.most_tags = port.counters.most_tags.max(self.tags.in_use());
-        self.fed(port, now);
+        self.fed(now);
         let packet = cx.wires.packets.encode(&tlp, &[]);
         self.check_timeouts_at(cx.scheduler, port, deadline);
         cx.send(end, packet);

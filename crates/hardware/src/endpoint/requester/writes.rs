@@ -132,7 +132,7 @@ impl Writes {
                 first,
                 last,
             };
-            let (start, free) = port.mover.send(fetched, &outgoing);
+            let (start, free) = port.mover.send(now, fetched, &outgoing);
             gone = free;
             port.counters.write_requests += 1;
             self.post(cx, port, write.end, packet, start);
@@ -168,7 +168,7 @@ impl Writes {
             first: true,
             last: true,
         };
-        let (start, _) = port.mover.send(cx.now(), &outgoing);
+        let (start, _) = port.mover.send(cx.now(), cx.now(), &outgoing);
         self.post(cx, port, end, packet, start);
     }
 

@@ -1,0 +1,94 @@
+//! Accounts add up whatever happens: no resource is used for more than the time that passes, and what cores do adds up to their
+//! time. Each run checks this at its end (`computer::violations`).
+
+mod scenario;
+
+use machine::{ComputerScenario, ComputerSetup, Doc};
+use nearfar::computer::{Counts, run_counted};
+use nearfar::counters::Kind;
+use nearfar::{Library, Silent};
+use scenario::loaded;
+
+fn counts(text: &str) -> Counts {
+    run_counted(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The largest share of a resource whose place ends like this, in percent.
+fn share(counts: &Counts, kind: Kind, place: &str) -> f64 {
+    let windows = counts.counted.iter().flat_map(|counted| &counted.window.hosts);
+    let resources = windows.flat_map(|host| &host.resources);
+    let own = resources.filter(|resource| resource.kind == kind && resource.place.ends_with(place));
+    own.map(|resource| 100.0 * resource.share).fold(f64::NAN, f64::max)
+}
+
+/// Programs of pages that were ordered before a crash, or before the power was lost, are not counted before they happen.
+#[test]
+fn dies_are_busy_only_while_they_work() {
+    let share_of = |deed: &str| {
+        let counts = counts(&format!(
+            r#"
+            name = "share"
+            summary = "share of a resource"
+            [[host]]
+            name = "a"
+            machine = "dell-t430"
+            [[host.device]]
+            drive = "pm1725a"
+            [[program]]
+            run = "fio --rw=randwrite --bs=4k --size=4m --iodepth=16 --verify=pattern"
+            [[event]]
+            at = "300 us"
+            do = "{deed}"
+            what = "a"
+            "#
+        ));
+        share(&counts, Kind::Device, "drive0/dies")
+    };
+    for deed in ["crash", "power-off"] {
+        let dies = share_of(deed);
+        assert!((30.0..=100.0).contains(&dies), "{deed}: {dies} %");
+    }
+}
+
+/// The accounts of a host that reboots hold what both of its kernels did.
+#[test]
+fn accounts_of_a_reboot_are_of_both_kernels() {
+    let text = |event: &str| {
+        format!(
+            r#"
+            name = "accounts-reboot"
+            summary = "CPU time of a host that reboots"
+            [[host]]
+            name = "a"
+            machine = "dell-t430"
+            [[host.device]]
+            nic = "modern"
+            [[host.device]]
+            nic = "modern"
+            [[program]]
+            host = "a"
+            cpus = "0"
+            run = "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.005"
+            {event}
+            "#
+        )
+    };
+    let of = |text: &str| {
+        let all = counts(text).accounts;
+        let netperf = all.iter().find(|account| account.name == "netperf").expect("it ran").total();
+        (all.iter().map(|account| account.share_pct(account.total())).sum::<f64>(), netperf)
+    };
+    let (sum, ran) = of(&text("[[event]]\nat = \"145 us\"\ndo = \"reboot\"\nwhat = \"a\"\ntakes = \"1 ms\""));
+    assert!((sum - 2_000.0).abs() < 1e-6, "{sum} % of 20 cores");
+    let (_, crashed) = of(&text("[[event]]\nat = \"145 us\"\ndo = \"crash\"\nwhat = \"a\""));
+    assert_eq!(ran, crashed, "what the first kernel's task did is not forgotten");
+}
+
+#[test]
+fn a_pool_of_lent_drives_is_full_at_most() {
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::load(&library, "lend-pool").unwrap();
+    let counts = run_counted(&ComputerSetup::load(&library, &doc).unwrap(), &Silent).unwrap();
+    let channels = share(&counts, Kind::Device, "ssd/channels");
+    assert!((80.0..=100.0).contains(&channels), "{channels} %");
+}
