@@ -213,7 +213,8 @@ mod tests {
         let mut store = Store::new(&NvmeParams::example(), Box::new(MemoryMedia::default()));
         let (mut now, mut most) = (Time::ZERO, 0);
         for number in 0..1_000u64 {
-            now = store.stage(now, number % 4 * 4096, vec![number as u8; 4096]).unwrap() + Duration::from_us(1);
+            now =
+                store.stage(now, number % 4 * 4096, vec![number as u8; 4096]).unwrap() + Duration::from_us(1);
             most = most.max(store.staged.len());
         }
         assert_eq!((most, store.held), (1, 4096));
