@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 
 enum Stage<T> {
     Pending,
-    WaitTime(Wakeup),
+    Waited(Wakeup),
     Done(T),
     /// The other end has been dropped.
     Closed,
@@ -98,12 +98,12 @@ impl<T> Completer<T> {
     fn settle(&self, outcome: Stage<T>) {
         let before = {
             let mut stage = self.channel.stage.borrow_mut();
-            if !matches!(*stage, Stage::Pending | Stage::WaitTime(_)) {
+            if !matches!(*stage, Stage::Pending | Stage::Waited(_)) {
                 return;
             }
             core::mem::replace(&mut *stage, outcome)
         };
-        if let Stage::WaitTime(wakeup) = before {
+        if let Stage::Waited(wakeup) = before {
             wakeup.wake();
         }
     }
@@ -136,9 +136,9 @@ impl<T> Future for Completion<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = self.channel.stage.borrow_mut();
         match &*stage {
-            Stage::WaitTime(wakeup) if wakeup.is_for(context) => Poll::Pending,
-            Stage::Pending | Stage::WaitTime(_) => {
-                *stage = Stage::WaitTime(Wakeup::of(context));
+            Stage::Waited(wakeup) if wakeup.is_for(context) => Poll::Pending,
+            Stage::Pending | Stage::Waited(_) => {
+                *stage = Stage::Waited(Wakeup::of(context));
                 Poll::Pending
             }
             Stage::Done(_) | Stage::Closed => match core::mem::replace(&mut *stage, Stage::Closed) {
