@@ -14,7 +14,7 @@ use platform::device::{
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::mover::DataMover;
-use units::{Duration, Iova};
+use units::{Duration, Iova, Time};
 use wire::pcie::config::ConfigEffect;
 
 /// Marks its own requests.
@@ -176,8 +176,8 @@ impl Device for Rogue {
     fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
         self.device.data_mover(port)
     }
-    fn stages(&self) -> Vec<Stage> {
-        self.device.stages()
+    fn stages(&self, now: Time) -> Vec<Stage> {
+        self.device.stages(now)
     }
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
         self.device.reset(bus, reset);
