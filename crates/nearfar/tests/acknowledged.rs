@@ -14,7 +14,9 @@ const WRITERS: usize = 8;
 /// writers ended well, and which readers.
 fn written_and_read(drive: &str, events: &str) -> [Vec<bool>; 2] {
     let job = |n: usize, rw: &str, start: String| {
-        let fio = format!("fio --rw={rw} --bs=4k --size=32k --offset={n}m --iodepth=4 --verify=pattern --randseed=9");
+        let fio = format!(
+            "fio --rw={rw} --bs=4k --size=32k --offset={n}m --iodepth=4 --verify=pattern --randseed=9"
+        );
         program("a", &n.to_string(), &fio) + &format!("start = \"{start}\"\n")
     };
     let writers: String = (0..WRITERS).map(|n| job(n, "randwrite", format!("{} us", 100 * n))).collect();
