@@ -35,7 +35,7 @@ fn dies_are_busy_only_while_they_work() {
             [[host.device]]
             drive = "pm1725a"
             [[program]]
-            run = "fio --rw=randwrite --bs=4k --size=4m --iodepth=16 --verify=pattern"
+            run = "fio --ioengine=libaio --rw=randwrite --bs=4k --size=4m --iodepth=16 --verify=pattern"
             [[event]]
             at = "300 us"
             do = "{deed}"

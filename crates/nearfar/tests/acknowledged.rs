@@ -15,7 +15,7 @@ const WRITERS: usize = 8;
 fn written_and_read(drive: &str, events: &str) -> [Vec<bool>; 2] {
     let job = |n: usize, rw: &str, start: String| {
         let fio = format!(
-            "fio --rw={rw} --bs=4k --size=32k --offset={n}m --iodepth=4 --verify=pattern --randseed=9"
+            "fio --ioengine=libaio --rw={rw} --bs=4k --size=32k --offset={n}m --iodepth=4 --verify=pattern --randseed=9"
         );
         program("a", &n.to_string(), &fio) + &format!("start = \"{start}\"\n")
     };

@@ -40,7 +40,7 @@ fn memory_does_not_grow_with_what_drives_write_and_read() {
     for (drive, job) in jobs {
         let with = if drive == "pm1725a" { buffer } else { "" };
         assert_bounded(job, |times| {
-            let fio = format!("fio {job} --size={}m", 4 * times);
+            let fio = format!("fio --ioengine=libaio {job} --size={}m", 4 * times);
             [HEAD, &(host_with_drive(drive, "off") + with), &program("a", "0", &fio)].concat()
         });
     }
