@@ -28,7 +28,6 @@ const FOR_OTHERS: &[(&str, &[&str])] = &[
         "tests look inside with it",
         &[
             "check_coherence",
-            "check_conservation",
             "dma_counters",
             "dma_faults",
             "is_abandoned",
