@@ -70,7 +70,7 @@ test = ["LAT_RD", "BW_WR"]
 pattern = "rand"
 cache = "host-warm"
 window = "64 KiB"
-transfer = "64 B"
+transfer = ["64 B", "128 B"]
 samples = 300
 """
 # What is killed and failed: a command and the files that it writes.
@@ -319,7 +319,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.kills, arguments.inputs = 20, 200
+        arguments.kills, arguments.inputs = 20, 120
     began, wrong = time.monotonic(), []
     if arguments.faults:
         wrong, count = faults(arguments.program, COMMANDS)

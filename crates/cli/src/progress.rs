@@ -16,6 +16,8 @@ use crate::output::complain;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Minimum run time before an estimate is shown.
 const ESTIMATE_AFTER: Duration = Duration::from_secs(5);
+/// Work of unknown length prints a note after this.
+const UNKNOWN: Duration = Duration::from_secs(25);
 /// Longer work prints a note even without a bar.
 const LONG: Duration = Duration::from_secs(120);
 
@@ -100,7 +102,7 @@ impl Work {
                 let [left, passed, of] = [minutes(left), human(passed), human(of)];
                 format!("note: about {left} left: {passed} of {of} simulated in {} s", took.as_secs())
             }
-            None if took < LONG => return,
+            None if took < UNKNOWN => return,
             None => {
                 let (passed, took) = (human(passed), minutes(took.as_secs_f64()));
                 format!(
@@ -121,6 +123,7 @@ fn shown_line(name: &str) -> String {
 /// A duration for humans.
 fn minutes(seconds: f64) -> String {
     match seconds / 60.0 {
+        _ if seconds < 90.0 => format!("{seconds:.0} s"),
         minutes if minutes < 90.0 => format!("{minutes:.0} min"),
         minutes => format!("{:.0} h", minutes / 60.0),
     }

@@ -88,6 +88,7 @@ use platform::sync::Completion;
 use rules::{OwnTeam, Rules};
 use thiserror::Error;
 use traffic::{PacketGenerator, TrafficSource};
+use units::Time;
 use virt::Vm;
 use virt::disk::Vdisk;
 use virt::net::{Network as VmNetwork, Vnic};
@@ -174,6 +175,17 @@ pub enum ComputerError {
         what: String,
         /// The service's error.
         problem: platform::Error,
+    },
+    /// Events follow each other without end at the same time.
+    #[error(
+        "simulated time stands still at {at} while `{running}` runs: something polls without end, because a time or a rate of a \
+         file or a change is 0 where it must not be"
+    )]
+    StandsStill {
+        /// The time.
+        at: Time,
+        /// The programs that have not ended.
+        running: String,
     },
     /// Nothing is left to happen, but a task is still waiting.
     #[error("{0}")]

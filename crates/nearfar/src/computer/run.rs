@@ -24,6 +24,10 @@ use crate::progress::{Part, Progress};
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
 
+/// Looks in a row at the same simulated time after which it counts as standing still: far more events than all devices
+/// and cores of the largest scenario can have at one instant.
+const MOST_LOOKS: u32 = 256;
+
 /// Runs the programs of a scenario to their end. Servers run as long as other programs do; an event
 /// under way, such as a reboot, is completed.
 ///
@@ -153,13 +157,18 @@ pub fn run_watched(
         let look = observer.look(&computers).unwrap_or(Time::NEVER);
         let next = starts.last().map_or(Time::NEVER, |&(at, _)| at).min(look);
         let (mut count, is_awaited) = (0u32, Cell::new(progress.is_awaited()));
+        let (mut looked, mut looks, stands) = (computers.simulation().now(), 0u32, Cell::new(false));
         computers.simulation().run_while(|fabric| {
             count += 1;
             if count % EVENTS_A_LOOK == 0 {
                 progress.simulated(computers.simulation().now().since(started), length);
                 is_awaited.set(progress.is_awaited());
+                let now = computers.simulation().now();
+                looks = if std::mem::replace(&mut looked, now) == now { looks + 1 } else { 0 };
+                stands.set(looks > MOST_LOOKS);
             }
             is_awaited.get()
+                && !stands.get()
                 && ended.done.borrow().len() == before
                 && computers.simulation().now() < next
                 && !observer.has_enough()
@@ -170,6 +179,14 @@ pub fn run_watched(
             return Err(ComputerError::Unwanted);
         }
         computers.check_blocks()?;
+        if stands.get() {
+            let unfinished = |&n: &usize| !serves(n) && !ended.has(Subject::Program(n));
+            let running = (0..programs.len()).filter(unfinished).map(|n| setup.programs[n].run.value.clone());
+            return Err(ComputerError::StandsStill {
+                at: looked,
+                running: running.collect::<Vec<_>>().join("`, `"),
+            });
+        }
         let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
         let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));
         if is_quiet && !are_due() {
