@@ -133,8 +133,11 @@ fn a_trace_ends_at_a_time_or_a_stall() {
     told(&folder, &[&all[..], &["--until", "15 us"]].concat());
     let csv = std::fs::read_to_string(folder.join("out.csv")).unwrap();
     assert!(csv.lines().count() > 20, "{csv}");
-    let stalled = told(&folder, &["trace", "pktgen", "--until", "stall:100ns", "--packets", "5"]);
-    has(&stalled, &["waited for", "stopped"]);
+    let stalled = told(
+        &folder,
+        &["trace", "pktgen", "--until", "stall:100ns", "--packets", "5", "--set", "program.0.size=1500"],
+    );
+    has(&stalled, &["stopped 10.", "credits on the link of a's nic0, to the device waited for"]);
     has(&refused(&folder, &["trace", "pktgen", "--until", "soon"]), &["soon", "stall"]);
 }
 

@@ -60,6 +60,21 @@ pub fn without_share(binds: &str) -> &str {
     }
 }
 
+/// Labels as a list; what stands before `=` in all of them is told once.
+fn joined(labels: &[&str]) -> String {
+    let pairs: Vec<(&str, &str)> = labels.iter().filter_map(|label| label.split_once('=')).collect();
+    let is_common = pairs.len() == labels.len()
+        && pairs.iter().all(|(key, value)| *key == pairs[0].0 && !value.contains('='));
+    match (is_common, &labels[..]) {
+        (true, [_, _, ..]) => {
+            let values: Vec<&str> = pairs.iter().map(|(_, value)| *value).collect();
+            format!("{}={}", pairs[0].0, values.join(", "))
+        }
+        (_, [all @ .., last]) if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        _ => labels.concat(),
+    }
+}
+
 /// How the values of a group differ.
 fn differences(group: &[&ComparedValue]) -> String {
     let first = group[0];
@@ -130,7 +145,7 @@ fn bindings(group: &[&ComparedValue]) -> String {
     let count = group.len();
     let of = |(resource, labels): &(String, Vec<&str>)| match labels.len() {
         several if several > EACH => format!("for {several} of {count}: {resource}"),
-        _ => format!("for {}: {resource}", labels.join(" and ")),
+        _ => format!("for {}: {resource}", joined(labels)),
     };
     format!("; what binds {}", groups.iter().map(of).collect::<Vec<_>>().join("; "))
 }

@@ -131,7 +131,8 @@ impl TextTable {
             if line.chars().count() + indent > rule.chars().count() {
                 rule = "─".repeat((line.chars().count() + indent).min(width));
             }
-            for (row, line) in of_rows.iter_mut().zip(all) {
+            // A row without cells there needs no line.
+            for (row, line) in of_rows.iter_mut().zip(all).filter(|(_, line)| !line.trim().is_empty()) {
                 let fits = line.chars().count() + indent <= width;
                 row.extend(if fits { vec![moved_in(&line, indent)] } else { wrapped(&line, indent, width) });
             }

@@ -79,9 +79,11 @@ fn show(cost: &LendCost) {
     )));
     for ProgramCost { run, rows } in &cost.programs {
         output::print(&output::prose(run));
-        let mut table =
-            TextTable::new(["", "own", "lent", "difference", "change", "for each cable"], Fit::Fold(1))
-                .numbers(1..6);
+        // With one cable, each costs the difference.
+        let has_each = *cables > 1;
+        let header = ["", "own", "lent", "difference", "change"].into_iter();
+        let header = header.chain(has_each.then_some("for each cable"));
+        let mut table = TextTable::new(header, Fit::Fold(1)).numbers(1..5 + usize::from(has_each));
         for row in rows {
             let CostRow { quantity, unit, own, lent } = row;
             let change = if *own == 0.0 {
@@ -96,7 +98,9 @@ fn show(cost: &LendCost) {
             };
             let name = format!("  {quantity} {unit}").trim_end().to_owned();
             let numbers = [*own, *lent, lent - own].map(output::number);
-            table.add([name].into_iter().chain(numbers).chain([change, each]).collect());
+            table.add(
+                [name].into_iter().chain(numbers).chain([change]).chain(has_each.then_some(each)).collect(),
+            );
         }
         output::print(&(table.render(output::width()) + "\n"));
     }

@@ -238,9 +238,12 @@ fn show(done: &Reproduction, began: Option<Instant>, verbose: bool) {
     if !claims.is_empty() {
         output::print(&(claims_table(&claims, output::width()) + "\n"));
     }
-    output::print(&output::prose(&format!("claims: {}; {}", within(&claims), count_line(&claims))));
+    let is_judged = |results: &[ClaimResult]| results.iter().any(|r| r.verdict != Verdict::NotPublished);
+    if is_judged(&claims) {
+        output::print(&output::prose(&format!("claims: {}; {}", within(&claims), count_line(&claims))));
+    }
     let points = done.points();
-    if !points.is_empty() {
+    if is_judged(&points) {
         let line = format!("points of figures: {}; {}", within(&points), count_line(&points));
         output::print(&output::prose(&line));
     }

@@ -135,7 +135,7 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
             output::print(swept.text.trim_end());
         }
         output::print(&output::trust_lines(&swept.origins, &intervals));
-        for answer in swept.tables.iter().filter_map(Table::answer) {
+        for answer in swept.tables.iter().filter_map(|table| table.answer(swept.tables.len() == 1)) {
             output::print(&output::prose(&format!("answer: {answer}")));
         }
     }

@@ -90,15 +90,9 @@ fn label(setup: &ComputerSetup, program: &FinishedProgram, group: &[&FinishedPro
         false => own,
         true => match is_only || group.iter().filter(|other| other.run == program.run).count() == 1 {
             true => format!("`{}`", program.run),
-            false => format!("{} from core {}", program.host, cores(setup, program)),
+            false => format!("program {}", program.number().unwrap_or_default()),
         },
     }
-}
-
-/// The first core of a program, which distinguishes equal command lines of a host.
-fn cores(setup: &ComputerSetup, program: &FinishedProgram) -> String {
-    let entry = program.number().and_then(|number| setup.programs.get(number));
-    entry.and_then(|entry| entry.cpus.first()).map_or_else(|| "any".to_owned(), ToString::to_string)
 }
 
 /// The answer of pcie-bench's runs, as a line.

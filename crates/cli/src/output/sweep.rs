@@ -116,8 +116,8 @@ impl Table {
         self.lines.push(line);
     }
 
-    /// How its most telling quantity changes, in a sentence.
-    pub fn answer(&self) -> Option<String> {
+    /// How its most telling quantity changes, in a sentence; the only table need not say of what it is.
+    pub fn answer(&self, is_only: bool) -> Option<String> {
         let columns = || self.columns.iter().enumerate();
         let readings: Vec<Reading> =
             self.columns.iter().map(|column| Reading::new(&*column.name, column.unit, 1.0)).collect();
@@ -131,6 +131,7 @@ impl Table {
                     true => {
                         (column.name.clone(), self.title.split(" of ").next().unwrap_or_default().to_owned())
                     }
+                    false if is_only => (String::new(), column.name.clone()),
                     false => (self.title.clone(), column.name.clone()),
                 };
                 let binds = line.bindings.iter().find(|(name, _)| !self.is_of_runs || *name == column.name);
@@ -295,7 +296,7 @@ fn changes(chart: &Chart) -> bool {
 }
 
 pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
-    let answers: Vec<String> = tables.iter().filter_map(Table::answer).collect();
+    let answers: Vec<String> = tables.iter().filter_map(|table| table.answer(tables.len() == 1)).collect();
     let sections = tables.iter().map(|table| {
         let (header, rows) = table.cells();
         let numbers_from = table.keys().len();

@@ -234,7 +234,11 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow], least: usize) -> Vec<Chart
     let name = file.trim_end_matches(".csv");
     let chart = |what: &str, text: &str, y: &str, log: bool, curves: Vec<Curve>| Chart {
         id: format!("{id}-{name}{what}"),
-        title: format!("{name}{}", what.replace('-', ": ")),
+        title: format!(
+            "{name}{}, over {}",
+            what.replace('-', ": "),
+            along.heading().trim_end_matches(" (bytes)")
+        ),
         text: text.into(),
         x: (
             along.heading().into(),

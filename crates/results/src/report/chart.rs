@@ -121,7 +121,7 @@ impl Chart {
 
     /// Whether its title already names its only curve.
     pub(super) fn needs_no_legend(&self) -> bool {
-        matches!(&self.curves[..], [curve] if curve.label == self.title)
+        matches!(&self.curves[..], [curve] if self.title.starts_with(&curve.label))
     }
 
     /// Its drawings, from top to bottom; empty without samples.

@@ -12,6 +12,8 @@ const LINE: u32 = 20;
 const LETTERS: usize = 62;
 /// Space above a title and left of text, in pixels.
 const MARGIN: u32 = 14;
+/// Space left of the drawing, into which the axis' name reaches.
+const AXIS_ROOM: u32 = 8;
 /// The light theme's ground of a picture, `--card`.
 const GROUND: &str = "#ffffff";
 
@@ -37,7 +39,9 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
             }
             y += LINE / 2;
             let height = panel.height;
-            let place = format!("<svg y=\"{y}\" width=\"{WIDTH}\" height=\"{height}\" ");
+            let place = format!(
+                "<svg x=\"{AXIS_ROOM}\" y=\"{y}\" overflow=\"visible\" width=\"{WIDTH}\" height=\"{height}\" "
+            );
             parts += &svg.replacen("<svg ", &place, 1);
             y += height;
         }
@@ -47,10 +51,11 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
     }
     let titles: Vec<&str> = charts.iter().map(|chart| &*chart.title).collect();
     let (parts, dark) = coloured(&parts);
+    let width = WIDTH + AXIS_ROOM;
     let picture = format!(
-        "<svg width=\"{WIDTH}\" height=\"{y}\" viewBox=\"0 0 {WIDTH} {y}\" xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" \
+        "<svg width=\"{width}\" height=\"{y}\" viewBox=\"0 0 {width} {y}\" xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" \
          font-family=\"Helvetica, Arial, sans-serif\" aria-label=\"{}\">\n<style>@media (prefers-color-scheme: dark) {{ {dark}}}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{y}\" fill=\"{GROUND}\"/>\n{parts}</svg>\n",
+         <rect width=\"{width}\" height=\"{y}\" fill=\"{GROUND}\"/>\n{parts}</svg>\n",
         escaped(&titles.join("; "))
     );
     Some(files::shown(&picture).into_owned())
