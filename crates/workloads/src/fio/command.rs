@@ -50,8 +50,12 @@ pub(super) struct Console {
 #[command(
     name = "fio",
     about = "Reads and writes block devices in various patterns and measures rates and latencies",
-    after_help = "A job file may follow the options: its sections have the same options, one a line, without dashes. It lies beside the \
-                  scenario, or in a folder below. Options may be written with one dash, and flags with `=1`."
+    after_help = format!(
+        "A job file may follow the options: its sections have the same options, one a line, without dashes. It lies \
+         beside the scenario, or in a folder below. Options may be written with one dash, and flags with `=1`.\n\n\
+         Accepted without effect here: {}",
+        WITHOUT_EFFECT.join(", ")
+    )
 )]
 struct Everything {
     #[command(flatten)]
@@ -70,7 +74,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "allow_mounted_write",
     "allrandrepeat",
     "aux-path",
-    "blockalign",
     "buffer_compress_chunk",
     "buffer_compress_percentage",
     "buffer_pattern",
@@ -91,11 +94,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "eta",
     "eta-interval",
     "eta-newline",
-    "exitall",
     "exitall_on_error",
     "fadvise_hint",
     "fallocate",
-    "file_service_type",
     "filetype",
     "fixedbufs",
     "gtod_cpu",
@@ -123,7 +124,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "significant_figures",
     "slat_percentiles",
     "softrandommap",
-    "sqthread_poll",
     "status-interval",
     "terse-version",
     "thread",
@@ -147,7 +147,6 @@ const FLAGS: &[&str] = &[
     "disable_clat",
     "disable_lat",
     "disable_slat",
-    "exitall",
     "fixedbufs",
     "gtod_reduce",
     "nonvectored",
@@ -156,7 +155,6 @@ const FLAGS: &[&str] = &[
     "registerfiles",
     "scramble_buffers",
     "softrandommap",
-    "sqthread_poll",
     "thread",
     "userspace_reap",
     "verify_fatal",
@@ -190,6 +188,10 @@ const INSTEAD: &[(&[&str], &str)] = &[
         &["latency_target", "latency_window", "latency_percentile", "max_latency"],
         "`nearfar sweep` varies --iodepth",
     ),
+    (&["exitall"], "a --runtime, --size or --number_ios for each job"),
+    (&["file_service_type"], "several devices of a job get requests in turn"),
+    (&["sqthread_poll"], "--hipri polls for completions"),
+    (&["blockalign", "ba"], "random places are multiples of the smallest size of --bs"),
 ];
 
 /// A command line, taken apart.
@@ -317,6 +319,9 @@ fn job(section: &Section, ignored: &mut Vec<String>) -> Result<JobOptions, Refus
         let key = key(word);
         if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| known.contains(&key)) {
             return Err(Refused::new(format!("fio: `--{key}` is not possible"), *instead));
+        }
+        if key == "terse-version" && !word.ends_with("=3") {
+            return Err(Refused::new("fio: `--terse-version` is 3 here", "leave it out"));
         }
         if key == "kb_base" && word.ends_with("=1000") {
             base = Base(1000);

@@ -270,6 +270,8 @@ pub(super) struct Chosen {
 #[derive(Debug)]
 pub(super) struct Chooser {
     targets: Vec<Target>,
+    /// The smallest size of a request (bytes), of which places and sizes are multiples.
+    unit: u64,
     file: usize,
     random: Random,
     /// What is to be written after it was discarded.
@@ -278,21 +280,21 @@ pub(super) struct Chooser {
 
 impl Chooser {
     pub fn new(options: &JobOptions, ranges: Vec<core::ops::Range<u64>>, mut random: Random) -> Self {
-        let distribution = options.random_distribution;
+        let (distribution, unit) = (options.random_distribution, options.unit());
         let has_map = options.norandommap == 0 && distribution == Distribution::Uniform;
         let target = |range: core::ops::Range<u64>| Target {
             next: [range.start; 3],
             since: 0,
-            sampler: Sampler::new(distribution, (range.end - range.start) / options.unit(), &mut random),
+            sampler: Sampler::new(distribution, (range.end - range.start) / unit, &mut random),
             map: has_map.then(RandomMap::default),
             range,
         };
-        Self { targets: ranges.into_iter().map(target).collect(), file: 0, random, trimmed: None }
+        Self { targets: ranges.into_iter().map(target).collect(), unit, file: 0, random, trimmed: None }
     }
 
     /// The next request, of at most `left` bytes; `None` if that is less than the smallest.
     pub fn next(&mut self, options: &JobOptions, left: u64) -> Option<Chosen> {
-        let (order, unit, random) = (options.rw, options.unit(), &mut self.random);
+        let (order, unit, random) = (options.rw, self.unit, &mut self.random);
         if left < unit {
             return None;
         }
