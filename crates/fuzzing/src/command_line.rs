@@ -1,12 +1,12 @@
 //! Command lines of programs: the first line of the input, and a job file after it.
 
-use workloads::{Disk, Files, Link, Premises};
+use workloads::{Disk, JobFiles, Link, Premises};
 
 /// Whatever is written is accepted, or refused with a message.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (line, file) = text.split_once('\n').unwrap_or((&text, ""));
-    let files = Files::from([("job.fio".to_owned(), file.to_owned())]);
+    let files = JobFiles::from([("job.fio".to_owned(), file.to_owned())]);
     let premises = Premises {
         cores: 4,
         all_cores: 4,

@@ -1,10 +1,10 @@
 //! `taskset` and `numactl` before a program's command line: its cores and its memory, as the scenario's keys `cpus` and
 //! `memory` give them.
 
-use crate::program::{MemoryPolicy, cpu_list};
+use crate::placement::{MemoryPolicy, cores_help, cpu_list};
 
 /// A problem, and what would be right.
-type Wrong = (String, String);
+type Misplaced = (String, String);
 
 /// A command line without what was before it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Numa<'a> {
 }
 
 /// Takes the prefixes off a command line.
-pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Wrong> {
+pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let mut found = Prefixed::default();
     loop {
@@ -50,7 +50,7 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Wrong> {
 }
 
 /// What a later prefix says replaces what an earlier one said, as the last system call decides.
-fn taskset(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Wrong> {
+fn taskset(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Misplaced> {
     let help = || "`taskset -c 0-3,8 PROGRAM`, or `taskset 0xf PROGRAM`".to_owned();
     let mut is_list = false;
     let mut at = 1;
@@ -73,7 +73,7 @@ fn taskset(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize
 }
 
 /// The cores of a mask, in hexadecimal.
-fn masked(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
+fn masked(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Misplaced> {
     let digits: Vec<u32> =
         text.trim_start_matches("0x").replace(',', "").chars().rev().map_while(|c| c.to_digit(16)).collect();
     let length = text.trim_start_matches("0x").replace(',', "").chars().count();
@@ -96,8 +96,8 @@ fn masked(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
 }
 
 /// Cores as a list, of which a range may have a stride: `0-10:2`.
-fn cores(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
-    let help = || crate::program::cores_help(numa.cores);
+fn cores(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Misplaced> {
+    let help = || cores_help(numa.cores);
     if text == "all" {
         return Ok((0..numa.cores as u16).collect());
     }
@@ -113,7 +113,7 @@ fn cores(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
 }
 
 /// Nodes as a list, or `all`.
-fn nodes(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Wrong> {
+fn nodes(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Misplaced> {
     let all =
         (0..numa.cores as u16).map(numa.node_of).max().map_or(1, |last| u32::from(last) + 1).max(numa.nodes);
     if text == "all" {
@@ -132,7 +132,7 @@ const WITH_VALUE: [(&str, &str); 5] = [
     ("-p", "--preferred"),
 ];
 
-fn numactl(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Wrong> {
+fn numactl(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Misplaced> {
     let help = || {
         "-N NODES (--cpunodebind), -C CORES (--physcpubind), -m NODES (--membind), -i NODES (--interleave), -p NODE \
          (--preferred), -l (--localalloc)"
@@ -189,7 +189,7 @@ fn numactl(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize
     Ok(at)
 }
 
-fn memory(short: &str, long: &str, value: &str, numa: Numa<'_>) -> Result<MemoryPolicy, Wrong> {
+fn memory(short: &str, long: &str, value: &str, numa: Numa<'_>) -> Result<MemoryPolicy, Misplaced> {
     let given = nodes(value, numa)?;
     let without = given.iter().find(|node| u32::from(**node) >= numa.nodes);
     if let Some(node) = without.filter(|_| value != "all") {
@@ -214,7 +214,7 @@ fn memory(short: &str, long: &str, value: &str, numa: Numa<'_>) -> Result<Memory
 mod tests {
     use super::*;
 
-    fn taken(line: &str) -> Result<Prefixed, Wrong> {
+    fn taken(line: &str) -> Result<Prefixed, Misplaced> {
         take(line, Numa { cores: 8, nodes: 2, node_of: &|core| (core / 4) as u8 })
     }
 

@@ -29,7 +29,7 @@ enum Operand {
     Input(Vec<String>),
     Output(Vec<String>),
     Conversion(Vec<String>),
-    Status(Status),
+    PrintedLines(PrintedLines),
     Verify,
 }
 
@@ -42,7 +42,7 @@ struct Amount {
 
 /// What dd prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Status {
+enum PrintedLines {
     None,
     /// Records, without the rate.
     NoTransfer,
@@ -127,9 +127,9 @@ fn operand(text: &str) -> Result<Operand, String> {
         ("iflag", _) => Operand::Input(list(key, value, &FLAGS)?),
         ("oflag", _) => Operand::Output(list(key, value, &FLAGS)?),
         ("conv", _) => Operand::Conversion(list(key, value, &CONVERSIONS)?),
-        ("status", "none") => Operand::Status(Status::None),
-        ("status", "noxfer") => Operand::Status(Status::NoTransfer),
-        ("status", "progress") => Operand::Status(Status::Progress),
+        ("status", "none") => Operand::PrintedLines(PrintedLines::None),
+        ("status", "noxfer") => Operand::PrintedLines(PrintedLines::NoTransfer),
+        ("status", "progress") => Operand::PrintedLines(PrintedLines::Progress),
         ("status", _) => return Err("it can be none, noxfer or progress".into()),
         ("verify", "yes") => Operand::Verify,
         ("verify", _) => return Err("it can be `yes`".into()),
@@ -218,7 +218,7 @@ struct Plan<'a> {
     is_short: bool,
     fsync: bool,
     verify: bool,
-    status: Option<Status>,
+    status: Option<PrintedLines>,
 }
 
 /// An end of the copy before it is opened.
@@ -284,7 +284,7 @@ impl Dd {
                 Operand::Input(flags) => input.extend(flags.iter().map(String::as_str)),
                 Operand::Output(flags) => output.extend(flags.iter().map(String::as_str)),
                 Operand::Conversion(names) => conversions.extend(names.iter().map(String::as_str)),
-                Operand::Status(value) => status = Some(*value),
+                Operand::PrintedLines(value) => status = Some(*value),
                 Operand::Verify => verify = true,
             }
         }
@@ -414,13 +414,13 @@ async fn copy(cpu: &Cpu, plan: &Plan<'_>, (from, to): &(End, End), pages: Pages)
 }
 
 /// dd's own lines.
-fn text(status: Status, plan: &Plan<'_>, seconds: f64) -> Option<String> {
-    if status == Status::None {
+fn text(status: PrintedLines, plan: &Plan<'_>, seconds: f64) -> Option<String> {
+    if status == PrintedLines::None {
         return None;
     }
     let records = format!("{}+{}", plan.bytes / plan.bs, u64::from(plan.bytes % plan.bs != 0));
     let mut text = format!("{records} records in\n{records} records out\n");
-    if status == Status::Progress {
+    if status == PrintedLines::Progress {
         let bytes = plan.bytes as f64;
         let (decimal, binary) = (scaled(bytes, 1000.0, "B"), scaled(bytes, 1024.0, "iB"));
         let rate = scaled(bytes / seconds, 1000.0, "B");

@@ -33,5 +33,5 @@ mod usage;
 
 pub use premises::{Disk, Link, Premises, Refused};
 pub use program::{Environment, Failure, Program, Reading, Report, TrafficKind};
-pub use registry::{Command, Files, PROGRAMS, parse, parse_with};
+pub use registry::{Command, JobFiles, PROGRAMS, parse, parse_with};
 pub use rewrite::{option_axis, with_option};

@@ -13,13 +13,13 @@ use crate::program::{Environment, Failure, Program, Report};
 use crate::unmodelled::{self, Unmodelled};
 
 /// Files that a command line refers to, such as job files: texts by name.
-pub type Files = BTreeMap<String, String>;
+pub type JobFiles = BTreeMap<String, String>;
 
 /// Makes a program of its options.
 type Maker = fn(&clap::ArgMatches) -> Result<Rc<dyn Program>, clap::Error>;
 
 /// Makes a program of a command line with its first word, and of the files that it names.
-type Reader = fn(&[String], &Files) -> Result<Rc<dyn Program>, Refused>;
+type Reader = fn(&[String], &JobFiles) -> Result<Rc<dyn Program>, Refused>;
 
 /// How a command line is read.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Command {
         unmodelled::add((self.own_options)(), self.unmodelled)
     }
 
-    fn read(&self, words: &[String], files: &Files) -> Result<Rc<dyn Program>, Refused> {
+    fn read(&self, words: &[String], files: &JobFiles) -> Result<Rc<dyn Program>, Refused> {
         let make = match self.syntax {
             Syntax::Own(read) => return read(words, files),
             Syntax::Options(make) => make,
@@ -155,14 +155,14 @@ impl Program for Noted {
 /// # Errors
 /// If the program does not exist, or its options are invalid.
 pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
-    parse_with(line, &Files::new())
+    parse_with(line, &JobFiles::new())
 }
 
 /// As [`parse`], for a command line that refers to these files.
 ///
 /// # Errors
 /// As [`parse`], or if a file is missing or invalid.
-pub fn parse_with(line: &str, files: &Files) -> Result<Rc<dyn Program>, Refused> {
+pub fn parse_with(line: &str, files: &JobFiles) -> Result<Rc<dyn Program>, Refused> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
     // With or without a path, as in `./stream_c.exe`.
     let first = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();

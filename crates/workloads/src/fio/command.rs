@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use clap::{Args, FromArgMatches, Parser};
 
-use super::jobfile::{Section, sections};
+use super::jobfile::{JobSection, sections};
 use super::options::{JobOptions, with_base};
-use super::values::Base;
+use super::values::UnitBase;
 use crate::premises::Refused;
 use crate::registry::refused;
 
 /// Form of fio's own report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 #[value(rename_all = "lower")]
-pub(super) enum Format {
+pub(super) enum ReportForm {
     /// For people.
     Normal,
     /// Semicolons between values.
@@ -30,7 +30,7 @@ pub(super) enum Format {
 pub(super) struct Console {
     /// Print what fio itself prints, in these forms.
     #[arg(long = "output-format", value_enum, value_delimiter = ',')]
-    pub formats: Vec<Format>,
+    pub formats: Vec<ReportForm>,
     /// As `--output-format=terse`.
     #[arg(long)]
     minimal: bool,
@@ -195,7 +195,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
 ];
 
 /// A command line, taken apart.
-pub(super) struct Line {
+pub(super) struct ParsedLine {
     pub console: Console,
     pub jobs: Vec<(JobOptions, bool)>,
     /// Options without effect, as they were given.
@@ -212,7 +212,7 @@ fn key(word: &str) -> &str {
 }
 
 /// Takes a command line apart, without its first word. `files` are the job files by name.
-pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result<Line, Refused> {
+pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result<ParsedLine, Refused> {
     let all = everything();
     let of_console = Console::augment_args(clap::Command::new("fio"));
     let knows = |command: &clap::Command, key: &str| {
@@ -229,7 +229,7 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
                 is_it && argument.get_action().takes_values() && !argument.is_require_equals_set()
             })
     };
-    let (mut own, mut common, mut jobs, mut paths): (Vec<String>, Vec<String>, Vec<Section>, Vec<&str>) =
+    let (mut own, mut common, mut jobs, mut paths): (Vec<String>, Vec<String>, Vec<JobSection>, Vec<&str>) =
         (vec!["fio".into()], Vec::new(), Vec::new(), Vec::new());
     let mut is_common = true;
     let mut left = words.iter();
@@ -252,7 +252,7 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
             Some(name) => {
                 is_common = false;
                 let words = common.iter().cloned().chain([word.clone()]).collect();
-                jobs.push(Section { place: format!("--name={name}"), words, begins_file: false });
+                jobs.push(JobSection { place: format!("--name={name}"), words, begins_file: false });
             }
             None => match jobs.last_mut().filter(|_| !is_common) {
                 Some(job) => job.words.push(word),
@@ -268,13 +268,13 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
         })?;
         jobs.extend(sections(path, text, &common)?);
     }
-    let is_chosen = |section: &Section| {
+    let is_chosen = |section: &JobSection| {
         let name = section.words.iter().rev().find_map(|word| word.strip_prefix("--name="));
         console.section.is_empty()
             || name.is_some_and(|name| console.section.iter().any(|chosen| chosen == name))
     };
     if jobs.is_empty() {
-        jobs.push(Section { words: common, ..Section::default() });
+        jobs.push(JobSection { words: common, ..JobSection::default() });
     }
     jobs.retain(is_chosen);
     if jobs.is_empty() {
@@ -291,16 +291,16 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
         })?;
         read.push((job, section.begins_file));
     }
-    Ok(Line { console: console.complete(), jobs: read, ignored })
+    Ok(ParsedLine { console: console.complete(), jobs: read, ignored })
 }
 
 impl Console {
     fn complete(mut self) -> Self {
         if self.minimal {
-            self.formats = vec![Format::Terse];
+            self.formats = vec![ReportForm::Terse];
         }
-        if self.append_terse && !self.formats.contains(&Format::Terse) {
-            self.formats.push(Format::Terse);
+        if self.append_terse && !self.formats.contains(&ReportForm::Terse) {
+            self.formats.push(ReportForm::Terse);
         }
         self
     }
@@ -312,9 +312,9 @@ fn parsed<T: FromArgMatches>(command: &clap::Command, words: &[String]) -> Resul
     parsed.map_err(|error| refused("fio", &everything(), &error))
 }
 
-fn job(section: &Section, ignored: &mut Vec<String>) -> Result<JobOptions, Refused> {
+fn job(section: &JobSection, ignored: &mut Vec<String>) -> Result<JobOptions, Refused> {
     let mut words = vec!["fio".to_owned()];
-    let mut base = Base::BINARY;
+    let mut base = UnitBase::BINARY;
     for word in &section.words {
         let key = key(word);
         if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| known.contains(&key)) {
@@ -324,7 +324,7 @@ fn job(section: &Section, ignored: &mut Vec<String>) -> Result<JobOptions, Refus
             return Err(Refused::new("fio: `--terse-version` is 3 here", "leave it out"));
         }
         if key == "kb_base" && word.ends_with("=1000") {
-            base = Base(1000);
+            base = UnitBase(1000);
         }
         match WITHOUT_EFFECT.contains(&key) {
             true if !ignored.contains(word) => ignored.push(word.clone()),

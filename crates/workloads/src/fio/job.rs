@@ -10,9 +10,9 @@ use platform::storage::{BlockFile, IoCompletions, IoDone, IoRequest};
 use units::{Duration, Time};
 
 use super::options::JobOptions;
-use super::pace::Pace;
-use super::pattern::{Chooser, Chosen, Way};
-use super::tally::Tally;
+use super::pace::RateLimit;
+use super::pattern::{Chooser, NextRequest, RequestKind};
+use super::tally::RequestTally;
 use crate::program::{Environment, Failure};
 use crate::random::Random;
 
@@ -72,7 +72,7 @@ impl RequestBuffers {
 }
 
 /// Where a process of a job works.
-pub(super) struct Place {
+pub(super) struct ProcessPlace {
     /// Its number within the job.
     pub process: u32,
     /// Its number within the program.
@@ -95,13 +95,13 @@ pub(super) struct Job {
     is_ramping: bool,
     /// Writes since the last flush.
     unflushed: u32,
-    tally: Tally,
+    tally: RequestTally,
 }
 
 /// What comes next.
 enum Next {
     /// A request, now.
-    Submit(Chosen),
+    Submit(NextRequest),
     /// Nothing before this time.
     Wait(Time),
     /// The end.
@@ -110,13 +110,17 @@ enum Next {
 
 /// How long no request is submitted, once none is in flight.
 #[derive(Clone, Copy)]
-enum Pause {
+enum SubmitPause {
     Until(Time),
     For(Duration),
 }
 
 impl Job {
-    pub fn new(options: &JobOptions, environment: &Environment, place: Place) -> Result<Self, Failure> {
+    pub fn new(
+        options: &JobOptions,
+        environment: &Environment,
+        place: ProcessPlace,
+    ) -> Result<Self, Failure> {
         let range =
             |file: &Rc<dyn BlockFile>| options.range(place.process, file.bytes(), file.block_bytes().into());
         let ranges: Vec<_> = place.files.iter().map(range).collect::<Result<_, _>>()?;
@@ -135,7 +139,7 @@ impl Job {
             began: Time::ZERO,
             is_ramping: options.ramp_time > Duration::ZERO,
             unflushed: 0,
-            tally: Tally::default(),
+            tally: RequestTally::default(),
             options: options.clone(),
         })
     }
@@ -151,7 +155,7 @@ impl Job {
     }
 
     /// Chooses the next request, or takes the one that was held back.
-    fn choose(&mut self, held: &mut Option<Chosen>, pace: &Pace, now: Time) -> Next {
+    fn choose(&mut self, held: &mut Option<NextRequest>, pace: &RateLimit, now: Time) -> Next {
         if self.is_ramping && now >= self.start() {
             // What was transferred before does not count.
             (self.is_ramping, self.left) = (false, self.total);
@@ -174,20 +178,26 @@ impl Job {
         Next::Submit(chosen)
     }
 
-    fn failure(&self, request: &Chosen, error: platform::Error) -> Failure {
+    fn failure(&self, request: &NextRequest, error: platform::Error) -> Failure {
         let (name, what, at) = (self.files[request.file].name(), request.way.name(), request.at);
         Failure::about(format!("fio: /dev/{name}: {what} at {at}"), error)
     }
 
     /// Takes account of a completed request.
-    fn ended(&mut self, pace: &mut Pace, request: &Chosen, since: Time, now: Time) -> Result<(), Failure> {
+    fn ended(
+        &mut self,
+        pace: &mut RateLimit,
+        request: &NextRequest,
+        since: Time,
+        now: Time,
+    ) -> Result<(), Failure> {
         if now >= self.start() {
             self.tally.ended(request.way, request.length, since, now);
         }
         pace.ended(&self.options, (request.way, request.length), now)
     }
 
-    pub async fn run(mut self, cpu: &Cpu) -> Result<Tally, Failure> {
+    pub async fn run(mut self, cpu: &Cpu) -> Result<RequestTally, Failure> {
         if self.options.startdelay > Duration::ZERO {
             cpu.sleep(self.options.startdelay).await;
         }
@@ -206,7 +216,7 @@ impl Job {
             done = self.flush(cpu).await;
         }
         buffers.free(&*self.kernel, cpu);
-        self.tally.took(&Way::ALL, self.start(), cpu.now());
+        self.tally.took(&RequestKind::ALL, self.start(), cpu.now());
         done.map(|()| self.tally)
     }
 
@@ -223,9 +233,9 @@ impl Job {
     }
 
     /// Whether a flush follows a request.
-    fn flushes(&mut self, request: &Chosen) -> bool {
+    fn flushes(&mut self, request: &NextRequest) -> bool {
         let each = self.options.flushes();
-        self.unflushed += u32::from(each > 0 && request.way == Way::Write);
+        self.unflushed += u32::from(each > 0 && request.way == RequestKind::Write);
         let is_due = each > 0 && self.unflushed == each;
         if is_due {
             self.unflushed = 0;
@@ -234,7 +244,7 @@ impl Job {
     }
 
     /// Discards blocks, which no engine does without waiting.
-    async fn trim(&mut self, cpu: &Cpu, pace: &mut Pace, request: &Chosen) -> Result<(), Failure> {
+    async fn trim(&mut self, cpu: &Cpu, pace: &mut RateLimit, request: &NextRequest) -> Result<(), Failure> {
         let (since, completions) = (cpu.now(), IoCompletions::new());
         let (op, offset, length) = (request.way.op(), request.at, request.length);
         let discard = IoRequest { op, offset, length, memory: Vec::new(), token: 0 };
@@ -249,9 +259,9 @@ impl Job {
         let depth = self.options.depth() as usize;
         let low = self.options.low.map_or(depth - 1, |low| (low as usize).min(depth - 1));
         let completions = IoCompletions::new();
-        let mut pace = Pace::new(&self.options, self.began);
+        let mut pace = RateLimit::new(&self.options, self.began);
         let mut free: Vec<usize> = (0..depth).rev().collect();
-        let mut under_way: Vec<Option<(Chosen, Time)>> = vec![None; depth];
+        let mut under_way: Vec<Option<(NextRequest, Time)>> = vec![None; depth];
         let (mut held, mut failed, mut over) = (None, None, false);
         let mut pause = None;
         loop {
@@ -259,8 +269,8 @@ impl Job {
             if free.len() == depth && failed.is_none() {
                 match pause.take() {
                     None => {}
-                    Some(Pause::Until(time)) => cpu.sleep_until(time).await,
-                    Some(Pause::For(time)) => cpu.sleep(time).await,
+                    Some(SubmitPause::Until(time)) => cpu.sleep_until(time).await,
+                    Some(SubmitPause::For(time)) => cpu.sleep(time).await,
                 }
             }
             while failed.is_none() && !over && pause.is_none() {
@@ -269,7 +279,7 @@ impl Job {
                 let request = match self.choose(&mut held, &pace, cpu.now()) {
                     Next::Submit(request) => request,
                     Next::Wait(until) => {
-                        pause = Some(Pause::Until(until));
+                        pause = Some(SubmitPause::Until(until));
                         free.push(slot);
                         break;
                     }
@@ -281,7 +291,7 @@ impl Job {
                 };
                 let thinks = pace.submitted(&self.options, &request, &mut self.chooser);
                 self.tally.submitted(depth - free.len());
-                if request.way == Way::Trim {
+                if request.way == RequestKind::Trim {
                     free.push(slot);
                     batch.submit(cpu, &self.files, &completions);
                     failed = self.trim(cpu, &mut pace, &request).await.err();
@@ -297,7 +307,7 @@ impl Job {
                     batch.submit(cpu, &self.files, &completions);
                     failed = failed.or(self.flush(cpu).await.err());
                 }
-                pause = thinks.map(Pause::For);
+                pause = thinks.map(SubmitPause::For);
             }
             batch.submit(cpu, &self.files, &completions);
             if free.len() == depth {
@@ -352,7 +362,7 @@ impl Job {
     }
 
     async fn buffered(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
-        let mut pace = Pace::new(&self.options, self.began);
+        let mut pace = RateLimit::new(&self.options, self.began);
         let mut held = None;
         loop {
             let request = match self.choose(&mut held, &pace, cpu.now()) {
@@ -367,13 +377,13 @@ impl Job {
             self.tally.submitted(1);
             cpu.work(WORK);
             let since = cpu.now();
-            if request.way == Way::Trim {
+            if request.way == RequestKind::Trim {
                 self.trim(cpu, &mut pace, &request).await?;
             } else {
                 let memory = buffers.memory(0, request.length);
                 let file = &self.files[request.file];
                 let result = match request.way {
-                    Way::Write => file.write(cpu, request.at, &memory).await,
+                    RequestKind::Write => file.write(cpu, request.at, &memory).await,
                     _ => file.read(cpu, request.at, &memory).await,
                 };
                 cpu.sync().await;
@@ -399,7 +409,7 @@ impl Batch {
         self.0.len()
     }
 
-    fn add(&mut self, request: &Chosen, memory: Vec<Segment>, slot: usize) {
+    fn add(&mut self, request: &NextRequest, memory: Vec<Segment>, slot: usize) {
         let (op, offset, length) = (request.way.op(), request.at, request.length);
         self.0.push((request.file, IoRequest { op, offset, length, memory, token: slot as u64 }));
     }

@@ -4,7 +4,7 @@ use crate::premises::Refused;
 
 /// A job as it is written: its own options after those that hold for all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Section {
+pub(super) struct JobSection {
     /// Where it is written, for messages.
     pub place: String,
     /// Options, each as `--key=value` or `--key`.
@@ -14,8 +14,8 @@ pub(super) struct Section {
 }
 
 /// The sections of a job file, all of which also have the options `common`.
-pub(super) fn sections(file: &str, text: &str, common: &[String]) -> Result<Vec<Section>, Refused> {
-    let (mut common, mut all): (Vec<String>, Vec<Section>) = (common.to_vec(), Vec::new());
+pub(super) fn sections(file: &str, text: &str, common: &[String]) -> Result<Vec<JobSection>, Refused> {
+    let (mut common, mut all): (Vec<String>, Vec<JobSection>) = (common.to_vec(), Vec::new());
     // What lines are added to: nothing before the first section, then options for all, or those of a job.
     let mut is_global = None;
     for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
@@ -35,7 +35,11 @@ pub(super) fn sections(file: &str, text: &str, common: &[String]) -> Result<Vec<
             if name != "global" {
                 let mut words = common.clone();
                 words.push(format!("--name={name}"));
-                all.push(Section { place: format!("{file}: [{name}]"), words, begins_file: all.is_empty() });
+                all.push(JobSection {
+                    place: format!("{file}: [{name}]"),
+                    words,
+                    begins_file: all.is_empty(),
+                });
             }
             continue;
         }

@@ -34,13 +34,13 @@ use units::Duration;
 
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
-use crate::registry::Files;
+use crate::registry::JobFiles;
 pub(crate) use verify::{holds, store};
 
 use command::{Console, line};
-use job::{Job, Place};
+use job::{Job, ProcessPlace};
 use options::{JobOptions, Sharing};
-use tally::Tally;
+use tally::RequestTally;
 use values::MemoryPlace;
 
 /// fio with its parsed command line.
@@ -55,16 +55,16 @@ pub struct Fio {
 }
 
 /// What the processes of a job measured.
-struct Measured {
+struct JobResult {
     /// Number of the job.
     job: usize,
     group: usize,
-    tally: Tally,
+    tally: RequestTally,
 }
 
 impl Fio {
     /// Reads a command line with its first word, and job files by name.
-    pub(crate) fn read(words: &[String], files: &Files) -> Result<Rc<dyn Program>, Refused> {
+    pub(crate) fn read(words: &[String], files: &JobFiles) -> Result<Rc<dyn Program>, Refused> {
         let line = line(words.get(1..).unwrap_or_default(), files)?;
         let starts =
             |(n, (job, begins)): (usize, &(JobOptions, bool))| n == 0 || *begins || job.stonewall == 1;
@@ -190,18 +190,18 @@ impl Program for Fio {
                         let (tally, bytes) =
                             verify::run(options, &cpu, &environment, &*own[0], range).await?;
                         verified = Some(verified.unwrap_or(0) + bytes);
-                        measured.push(Measured { job, group, tally });
+                        measured.push(JobResult { job, group, tally });
                         continue;
                     }
                     for process in 0..options.numjobs {
-                        let place = Place { process, number, files: own.clone() };
+                        let place = ProcessPlace { process, number, files: own.clone() };
                         number += 1;
                         let started = self.start(options, &cpu, &environment, place)?;
                         running.push((job, started));
                     }
                 }
                 for (job, done) in running {
-                    measured.push(Measured { job, group, tally: done.wait().await? });
+                    measured.push(JobResult { job, group, tally: done.wait().await? });
                 }
             }
             let mut report = self.report(&measured);
@@ -223,8 +223,8 @@ impl Fio {
         options: &JobOptions,
         cpu: &Cpu,
         environment: &Environment,
-        place: Place,
-    ) -> Result<Completion<Result<Tally, Failure>>, Failure> {
+        place: ProcessPlace,
+    ) -> Result<Completion<Result<RequestTally, Failure>>, Failure> {
         let kernel = &environment.kernel;
         let turn = |cpus: &[CpuId]| vec![cpus[place.process as usize % cpus.len()]];
         let wanted = options.cpus_allowed.as_ref().or(options.cpumask.as_ref()).map(|wanted| &wanted.0);
@@ -262,10 +262,10 @@ impl Fio {
     }
 
     /// Readings of all jobs together if they ran together, and of each if they are several and not reported together.
-    fn report(&self, measured: &[Measured]) -> Report {
+    fn report(&self, measured: &[JobResult]) -> Report {
         let mut report = Report::default();
-        let sum = |of: &dyn Fn(&Measured) -> bool| {
-            let mut sum = Tally::default();
+        let sum = |of: &dyn Fn(&JobResult) -> bool| {
+            let mut sum = RequestTally::default();
             measured.iter().filter(|one| of(one)).for_each(|one| sum.add(&one.tally));
             sum
         };

@@ -3,10 +3,10 @@
 use clap::ValueEnum;
 use units::Duration;
 
-use super::pattern::{Distribution, Order};
+use super::pattern::{AccessPattern, Distribution};
 use super::values::{
-    Base, Each, Extent, MemoryPlace, Numbers, Percentiles, Sizes, mask, memory, numbers, percentiles, rates,
-    short_time, time,
+    Each, MemoryPlace, NumberList, Percentiles, RangeSize, RequestSizes, UnitBase, mask, memory, numbers,
+    percentiles, rates, short_time, time,
 };
 use crate::premises::Refused;
 
@@ -16,7 +16,7 @@ const LARGEST: u64 = 64 << 20;
 /// How requests are submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "lower")]
-pub(super) enum Engine {
+pub(super) enum IoEngine {
     /// read(2) and write(2): one request at a time.
     Sync,
     /// pread(2) and pwrite(2), fio's default on Linux: one request at a time.
@@ -36,7 +36,7 @@ pub(super) enum Engine {
     Posixaio,
 }
 
-impl Engine {
+impl IoEngine {
     const fn is_asynchronous(self) -> bool {
         matches!(self, Self::Libaio | Self::IoUring | Self::Posixaio)
     }
@@ -63,7 +63,7 @@ pub(super) enum Sharing {
 /// When requests of a limited rate are submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "lower")]
-pub(super) enum Arrivals {
+pub(super) enum RateProcess {
     /// At equal distances.
     Linear,
     /// At random, independently of each other.
@@ -89,21 +89,21 @@ pub(super) struct JobOptions {
     pub filename: String,
     /// The access pattern: `read`, `write`, `trim`, `rw`, `trimwrite`, or the same with `rand`. `randread:8` takes a
     /// random place for every eighth request; `read:64k` leaves out as much after each.
-    #[arg(long, alias = "readwrite", default_value = "read", value_parser = Order::read)]
-    pub rw: Order,
+    #[arg(long, alias = "readwrite", default_value = "read", value_parser = AccessPattern::read)]
+    pub rw: AccessPattern,
     /// Bytes per request, or READ,WRITE,TRIM.
-    #[arg(long, alias = "blocksize", default_value = "4k", value_parser = sizes(Base::BINARY))]
-    pub bs: Each<Sizes>,
+    #[arg(long, alias = "blocksize", default_value = "4k", value_parser = sizes(UnitBase::BINARY))]
+    pub bs: Each<RequestSizes>,
     /// Sizes of requests with their shares in percent, such as `4k/60:64k/40`.
-    #[arg(long, value_parser = split(Base::BINARY))]
-    pub bssplit: Option<Each<Sizes>>,
+    #[arg(long, value_parser = split(UnitBase::BINARY))]
+    pub bssplit: Option<Each<RequestSizes>>,
     /// Sizes of requests, such as `4k-64k`: each multiple of the smaller one, equally often.
-    #[arg(long, alias = "blocksize_range", value_parser = range(Base::BINARY))]
-    pub bsrange: Option<Each<Sizes>>,
+    #[arg(long, alias = "blocksize_range", value_parser = range(UnitBase::BINARY))]
+    pub bsrange: Option<Each<RequestSizes>>,
     /// How requests are submitted. The synchronous ones, such as `psync`, the default, have one request in flight,
     /// whatever `iodepth` says.
     #[arg(long, value_enum, default_value = "psync")]
-    pub ioengine: Engine,
+    pub ioengine: IoEngine,
     /// Requests that a job keeps in flight with `libaio`, `io_uring` or `posixaio`.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub iodepth: u32,
@@ -141,17 +141,17 @@ pub(super) struct JobOptions {
     #[arg(long, default_value = "0s", value_parser = time)]
     pub startdelay: Duration,
     /// Start of the range, in bytes or in percent of the device.
-    #[arg(long, default_value = "0", value_parser = extent(Base::BINARY))]
-    pub offset: Extent,
+    #[arg(long, default_value = "0", value_parser = extent(UnitBase::BINARY))]
+    pub offset: RangeSize,
     /// By how much the range of each further process of the job starts later.
-    #[arg(long = "offset_increment", default_value = "0", value_parser = extent(Base::BINARY))]
-    pub offset_increment: Extent,
+    #[arg(long = "offset_increment", default_value = "0", value_parser = extent(UnitBase::BINARY))]
+    pub offset_increment: RangeSize,
     /// Size of the ranges of all devices together, in bytes or in percent of the devices; by default, to their ends.
-    #[arg(long, value_parser = extent(Base::BINARY))]
-    pub size: Option<Extent>,
+    #[arg(long, value_parser = extent(UnitBase::BINARY))]
+    pub size: Option<RangeSize>,
     /// Bytes to transfer, or a percentage of the size; the size by default.
-    #[arg(long = "io_size", alias = "io_limit", value_parser = extent(Base::BINARY))]
-    pub io_size: Option<Extent>,
+    #[arg(long = "io_size", alias = "io_limit", value_parser = extent(UnitBase::BINARY))]
+    pub io_size: Option<RangeSize>,
     /// Number of requests after which the job ends.
     #[arg(long = "number_ios")]
     pub number_ios: Option<u64>,
@@ -195,23 +195,23 @@ pub(super) struct JobOptions {
     #[arg(long, default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     pub hipri: u8,
     /// Bytes per second at most, or READ,WRITE,TRIM.
-    #[arg(long, value_parser = paces(Base::BINARY))]
+    #[arg(long, value_parser = paces(UnitBase::BINARY))]
     pub rate: Option<Each<u64>>,
     /// Requests per second at most, or READ,WRITE,TRIM.
-    #[arg(long = "rate_iops", value_parser = paces(Base::BINARY))]
+    #[arg(long = "rate_iops", value_parser = paces(UnitBase::BINARY))]
     pub rate_iops: Option<Each<u64>>,
     /// Bytes per second below which the job fails, or READ,WRITE,TRIM.
-    #[arg(long = "rate_min", alias = "ratemin", value_parser = paces(Base::BINARY))]
+    #[arg(long = "rate_min", alias = "ratemin", value_parser = paces(UnitBase::BINARY))]
     pub rate_min: Option<Each<u64>>,
     /// Requests per second below which the job fails, or READ,WRITE,TRIM.
-    #[arg(long = "rate_iops_min", value_parser = paces(Base::BINARY))]
+    #[arg(long = "rate_iops_min", value_parser = paces(UnitBase::BINARY))]
     pub rate_iops_min: Option<Each<u64>>,
     /// Time over which the least rates must hold; a plain number is in milliseconds.
     #[arg(long = "rate_cycle", alias = "ratecycle", default_value = "1s", value_parser = cycle)]
     pub rate_cycle: Duration,
     /// When requests of a limited rate are submitted.
     #[arg(long = "rate_process", value_enum, default_value = "linear")]
-    pub rate_process: Arrivals,
+    pub rate_process: RateProcess,
     /// Pause after requests; a plain number is in microseconds.
     #[arg(long, default_value = "0s", value_parser = short_time)]
     pub thinktime: Duration,
@@ -220,16 +220,16 @@ pub(super) struct JobOptions {
     pub thinktime_blocks: u32,
     /// Cores of the job, out of the scenario's `cpus`.
     #[arg(long = "cpus_allowed", value_parser = numbers)]
-    pub cpus_allowed: Option<Numbers>,
+    pub cpus_allowed: Option<NumberList>,
     /// How the processes of the job share these cores.
     #[arg(long = "cpus_allowed_policy", value_enum, default_value = "shared")]
     pub cpus_allowed_policy: Sharing,
     /// Cores of the job, as a mask.
     #[arg(long, value_parser = mask)]
-    pub cpumask: Option<Numbers>,
+    pub cpumask: Option<NumberList>,
     /// Nodes on whose cores the job runs.
     #[arg(long = "numa_cpu_nodes", value_parser = numbers)]
-    pub numa_cpu_nodes: Option<Numbers>,
+    pub numa_cpu_nodes: Option<NumberList>,
     /// Where the job's memory comes from: `local`, `bind:NODE`, `prefer:NODE` or `interleave:all`; by default, what the
     /// scenario's `memory` says.
     #[arg(long = "numa_mem_policy", value_parser = memory)]
@@ -244,27 +244,27 @@ pub(super) struct JobOptions {
     #[arg(long = "percentile_list", value_parser = percentiles)]
     pub percentile_list: Option<Percentiles>,
     /// Whether k means 1024 or 1000; ki means the other.
-    #[arg(long = "kb_base", default_value = "1024", value_parser = Base::read)]
-    pub kb_base: Base,
+    #[arg(long = "kb_base", default_value = "1024", value_parser = UnitBase::read)]
+    pub kb_base: UnitBase,
 }
 
 /// A parser of values with units of this base.
 trait Parse<T>: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {}
 impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Parse<T> for F {}
 
-fn sizes(base: Base) -> impl Parse<Each<Sizes>> {
-    move |text: &str| Each::read(text, |one| base.size(one).map(Sizes::one))
+fn sizes(base: UnitBase) -> impl Parse<Each<RequestSizes>> {
+    move |text: &str| Each::read(text, |one| base.size(one).map(RequestSizes::one))
 }
-fn split(base: Base) -> impl Parse<Each<Sizes>> {
-    move |text: &str| Each::read(text, |one| Sizes::split(base, one))
+fn split(base: UnitBase) -> impl Parse<Each<RequestSizes>> {
+    move |text: &str| Each::read(text, |one| RequestSizes::split(base, one))
 }
-fn range(base: Base) -> impl Parse<Each<Sizes>> {
-    move |text: &str| Each::read(text, |one| Sizes::range(base, one))
+fn range(base: UnitBase) -> impl Parse<Each<RequestSizes>> {
+    move |text: &str| Each::read(text, |one| RequestSizes::range(base, one))
 }
-fn extent(base: Base) -> impl Parse<Extent> {
-    move |text: &str| Extent::read(base, text)
+fn extent(base: UnitBase) -> impl Parse<RangeSize> {
+    move |text: &str| RangeSize::read(base, text)
 }
-fn paces(base: Base) -> impl Parse<Each<u64>> {
+fn paces(base: UnitBase) -> impl Parse<Each<u64>> {
     move |text: &str| rates(base, text)
 }
 fn cycle(text: &str) -> Result<Duration, String> {
@@ -275,7 +275,7 @@ fn cycle(text: &str) -> Result<Duration, String> {
 }
 
 /// The parsers of a command with [`JobOptions`] for another base.
-pub(super) fn with_base(command: clap::Command, base: Base) -> clap::Command {
+pub(super) fn with_base(command: clap::Command, base: UnitBase) -> clap::Command {
     let command = command
         .mut_arg("bs", |arg| arg.value_parser(sizes(base)))
         .mut_arg("bssplit", |arg| arg.value_parser(split(base)))
@@ -312,18 +312,18 @@ impl JobOptions {
     }
 
     /// Sizes of reads, writes and trims.
-    pub fn sizes(&self) -> &[Sizes; 3] {
+    pub fn sizes(&self) -> &[RequestSizes; 3] {
         &self.bssplit.as_ref().or(self.bsrange.as_ref()).unwrap_or(&self.bs).0
     }
 
     /// The smallest size, of which all others should be multiples.
     pub fn unit(&self) -> u64 {
-        self.sizes().iter().map(Sizes::least).min().unwrap_or(0)
+        self.sizes().iter().map(RequestSizes::least).min().unwrap_or(0)
     }
 
     /// The largest size.
     pub fn most(&self) -> u64 {
-        self.sizes().iter().map(Sizes::most).max().unwrap_or(0)
+        self.sizes().iter().map(RequestSizes::most).max().unwrap_or(0)
     }
 
     pub fn is_direct(&self) -> bool {
@@ -403,7 +403,7 @@ impl JobOptions {
         let left = end.saturating_sub(offset);
         let size = match self.size {
             None => left,
-            Some(Extent::Bytes(size)) => size / self.files().len().max(1) as u64,
+            Some(RangeSize::Bytes(size)) => size / self.files().len().max(1) as u64,
             Some(share) => share.of(end, unit).min(left),
         };
         let (fits, bs) = (offset.checked_add(size).is_some_and(|reach| reach <= end), self.most());
@@ -422,7 +422,7 @@ impl JobOptions {
     pub fn agree(&self) -> Result<(), Refused> {
         let (verifies, is_direct) = (self.verify.is_some(), self.is_direct());
         let has_end = self.size.is_some() || self.io_size.is_some() || self.number_ios.is_some();
-        let is_one = |sizes: &Sizes| sizes.0.len() == 1 && sizes.most() == self.unit();
+        let is_one = |sizes: &RequestSizes| sizes.0.len() == 1 && sizes.most() == self.unit();
         let mixes = self.rwmixread.zip(self.rwmixwrite);
         for (holds, message, help) in [
             (!self.files().is_empty(), "--filename is empty", "such as --filename=/dev/nvme0n1"),
@@ -473,7 +473,7 @@ impl JobOptions {
                 "--rw=write or --rw=randwrite, or --randseed",
             ),
             (
-                is_direct || self.iodepth == 1 || self.ioengine != Engine::IoUring,
+                is_direct || self.iodepth == 1 || self.ioengine != IoEngine::IoUring,
                 "through the page cache, io_uring with several requests in flight is not simulated",
                 "--direct=1, or --iodepth=1",
             ),

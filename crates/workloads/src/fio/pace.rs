@@ -2,14 +2,14 @@
 
 use units::{Duration, Time};
 
-use super::options::{Arrivals, JobOptions};
-use super::pattern::{Chooser, Chosen, Way};
+use super::options::{JobOptions, RateProcess};
+use super::pattern::{Chooser, NextRequest, RequestKind};
 use super::values::Each;
 use crate::program::Failure;
 
 /// Limits of a job's rate.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     /// Bytes or requests per second, and which.
     limit: Option<(Each<u64>, bool)>,
     is_random: bool,
@@ -31,12 +31,12 @@ fn time(amount: u64, rate: u64) -> Duration {
     u64::try_from(ps).map_or(LONGEST, |ps| Duration::from_ps(ps).min(LONGEST))
 }
 
-impl Pace {
+impl RateLimit {
     pub fn new(options: &JobOptions, began: Time) -> Self {
         let bytes = options.rate.clone().map(|rate| (rate, false));
         Self {
             limit: bytes.or_else(|| options.rate_iops.clone().map(|rate| (rate, true))),
-            is_random: options.rate_process == Arrivals::Poisson,
+            is_random: options.rate_process == RateProcess::Poisson,
             due: [began; 3],
             cycle: began,
             done: [(0, 0); 3],
@@ -45,7 +45,7 @@ impl Pace {
     }
 
     /// Until when to wait with this request.
-    pub fn wait(&self, request: &Chosen, now: Time) -> Option<Time> {
+    pub fn wait(&self, request: &NextRequest, now: Time) -> Option<Time> {
         self.limit.as_ref().map(|_| self.due[request.way as usize]).filter(|due| *due > now)
     }
 
@@ -53,7 +53,7 @@ impl Pace {
     pub fn submitted(
         &mut self,
         options: &JobOptions,
-        request: &Chosen,
+        request: &NextRequest,
         chooser: &mut Chooser,
     ) -> Option<Duration> {
         let way = request.way as usize;
@@ -79,7 +79,7 @@ impl Pace {
     pub fn ended(
         &mut self,
         options: &JobOptions,
-        (way, bytes): (Way, u64),
+        (way, bytes): (RequestKind, u64),
         now: Time,
     ) -> Result<(), Failure> {
         let done = &mut self.done[way as usize];
@@ -88,7 +88,7 @@ impl Pace {
         if took < options.rate_cycle || (options.rate_min.is_none() && options.rate_iops_min.is_none()) {
             return Ok(());
         }
-        for way in Way::ALL.into_iter().filter(|way| options.rw.has(*way)) {
+        for way in RequestKind::ALL.into_iter().filter(|way| options.rw.has(*way)) {
             let (bytes, requests) = self.done[way as usize];
             let least = |each: &Option<Each<u64>>| each.as_ref().map(|each| each.0[way as usize]);
             for (option, least, got) in [

@@ -5,18 +5,18 @@ use rustc_hash::FxHashMap;
 use units::hash::spread;
 
 use super::options::JobOptions;
-use super::values::Base;
+use super::values::UnitBase;
 use crate::random::Random;
 
 /// Kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum RequestKind {
     Read,
     Write,
     Trim,
 }
 
-impl Way {
+impl RequestKind {
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
     pub const fn name(self) -> &'static str {
@@ -39,7 +39,7 @@ impl Way {
 /// What a job does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mixture {
-    Only(Way),
+    Only(RequestKind),
     ReadsAndWrites,
     /// Each block is discarded, then written.
     TrimsThenWrites,
@@ -47,7 +47,7 @@ enum Mixture {
 
 /// A job's access pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Order {
+pub(super) struct AccessPattern {
     mixture: Mixture,
     pub is_random: bool,
     /// Of a random pattern, requests per random place; of a sequential one, bytes left out after each.
@@ -56,18 +56,18 @@ pub(super) struct Order {
 
 /// Names without `rand`.
 const MIXTURES: [(&str, Mixture); 6] = [
-    ("read", Mixture::Only(Way::Read)),
-    ("write", Mixture::Only(Way::Write)),
-    ("trim", Mixture::Only(Way::Trim)),
+    ("read", Mixture::Only(RequestKind::Read)),
+    ("write", Mixture::Only(RequestKind::Write)),
+    ("trim", Mixture::Only(RequestKind::Trim)),
     ("rw", Mixture::ReadsAndWrites),
     ("readwrite", Mixture::ReadsAndWrites),
     ("trimwrite", Mixture::TrimsThenWrites),
 ];
 
-impl Order {
+impl AccessPattern {
     pub fn read(text: &str) -> Result<Self, String> {
         let (name, step) = text.split_once(':').map_or((text, None), |(name, step)| (name, Some(step)));
-        let step = step.map(|step| Base::BINARY.size(step)).transpose()?;
+        let step = step.map(|step| UnitBase::BINARY.size(step)).transpose()?;
         let (is_random, plain) = name.strip_prefix("rand").map_or((false, name), |plain| (true, plain));
         let found =
             MIXTURES.iter().find(|(known, _)| *known == plain && (!is_random || *known != "readwrite"));
@@ -84,20 +84,20 @@ impl Order {
     }
 
     /// Whether it has requests of this kind.
-    pub fn has(self, way: Way) -> bool {
+    pub fn has(self, way: RequestKind) -> bool {
         match self.mixture {
             Mixture::Only(only) => only == way,
-            Mixture::ReadsAndWrites => way != Way::Trim,
-            Mixture::TrimsThenWrites => way != Way::Read,
+            Mixture::ReadsAndWrites => way != RequestKind::Trim,
+            Mixture::TrimsThenWrites => way != RequestKind::Read,
         }
     }
 
     pub fn writes(self) -> bool {
-        self.has(Way::Write)
+        self.has(RequestKind::Write)
     }
 
     pub fn trims(self) -> bool {
-        self.has(Way::Trim)
+        self.has(RequestKind::Trim)
     }
 
     /// Its name in fio.
@@ -246,7 +246,7 @@ impl RandomMap {
 
 /// A device's range, and what comes next there.
 #[derive(Debug)]
-struct Target {
+struct TargetRange {
     range: core::ops::Range<u64>,
     /// The next place of a sequential pattern, of each kind.
     next: [u64; 3],
@@ -258,8 +258,8 @@ struct Target {
 
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Chosen {
-    pub way: Way,
+pub(super) struct NextRequest {
+    pub way: RequestKind,
     /// Number of the device.
     pub file: usize,
     pub at: u64,
@@ -269,20 +269,20 @@ pub(super) struct Chosen {
 /// Chooses requests.
 #[derive(Debug)]
 pub(super) struct Chooser {
-    targets: Vec<Target>,
+    targets: Vec<TargetRange>,
     /// The smallest size of a request (bytes), of which places and sizes are multiples.
     unit: u64,
     file: usize,
     random: Random,
     /// What is to be written after it was discarded.
-    trimmed: Option<Chosen>,
+    trimmed: Option<NextRequest>,
 }
 
 impl Chooser {
     pub fn new(options: &JobOptions, ranges: Vec<core::ops::Range<u64>>, mut random: Random) -> Self {
         let (distribution, unit) = (options.random_distribution, options.unit());
         let has_map = options.norandommap == 0 && distribution == Distribution::Uniform;
-        let target = |range: core::ops::Range<u64>| Target {
+        let target = |range: core::ops::Range<u64>| TargetRange {
             next: [range.start; 3],
             since: 0,
             sampler: Sampler::new(distribution, (range.end - range.start) / unit, &mut random),
@@ -293,19 +293,19 @@ impl Chooser {
     }
 
     /// The next request, of at most `left` bytes; `None` if that is less than the smallest.
-    pub fn next(&mut self, options: &JobOptions, left: u64) -> Option<Chosen> {
+    pub fn next(&mut self, options: &JobOptions, left: u64) -> Option<NextRequest> {
         let (order, unit, random) = (options.rw, self.unit, &mut self.random);
         if left < unit {
             return None;
         }
         if let Some(trimmed) = self.trimmed.take() {
-            return Some(Chosen { way: Way::Write, ..trimmed });
+            return Some(NextRequest { way: RequestKind::Write, ..trimmed });
         }
         let way = match order.mixture {
             Mixture::Only(way) => way,
-            Mixture::ReadsAndWrites if random.below(100) < options.reads().into() => Way::Read,
-            Mixture::ReadsAndWrites => Way::Write,
-            Mixture::TrimsThenWrites => Way::Trim,
+            Mixture::ReadsAndWrites if random.below(100) < options.reads().into() => RequestKind::Read,
+            Mixture::ReadsAndWrites => RequestKind::Write,
+            Mixture::TrimsThenWrites => RequestKind::Trim,
         };
         let sizes = &options.sizes()[way as usize];
         let length = if sizes.0.len() == 1 { sizes.most() } else { sizes.at(random.below(sizes.shares())) };
@@ -334,7 +334,7 @@ impl Chooser {
         if !order.is_random {
             *next += order.step.unwrap_or(0);
         }
-        let chosen = Chosen { way, file, at, length };
+        let chosen = NextRequest { way, file, at, length };
         if order.mixture == Mixture::TrimsThenWrites {
             self.trimmed = Some(chosen);
         }
@@ -356,13 +356,13 @@ mod tests {
         for name in
             ["read", "write", "trim", "rw", "randread", "randwrite", "randtrim", "randrw", "trimwrite"]
         {
-            assert_eq!(Order::read(name).unwrap().name(), name);
+            assert_eq!(AccessPattern::read(name).unwrap().name(), name);
         }
-        assert_eq!(Order::read("readwrite"), Order::read("rw"));
+        assert_eq!(AccessPattern::read("readwrite"), AccessPattern::read("rw"));
         assert!(
             ["randreadwrite", "reads", "", "randread:0", "read:x"]
                 .iter()
-                .all(|name| Order::read(name).is_err())
+                .all(|name| AccessPattern::read(name).is_err())
         );
     }
 

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use units::Time;
 
-use super::pattern::Way;
+use super::pattern::RequestKind;
 use crate::latency::percentiles;
 use crate::program::Report;
 
@@ -31,7 +31,7 @@ impl WayTally {
 }
 
 /// Requests of all kinds.
-pub(super) struct Tally {
+pub(super) struct RequestTally {
     pub ways: [WayTally; 3],
     /// Latencies of flushes, in nanoseconds.
     pub flushes: Histogram<u64>,
@@ -39,7 +39,7 @@ pub(super) struct Tally {
     pub depths: [u64; 7],
 }
 
-impl Default for Tally {
+impl Default for RequestTally {
     fn default() -> Self {
         let ways = [(); 3].map(|()| WayTally {
             count: 0,
@@ -52,9 +52,9 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl RequestTally {
     /// Records a completed request.
-    pub fn ended(&mut self, way: Way, bytes: u64, since: Time, now: Time) {
+    pub fn ended(&mut self, way: RequestKind, bytes: u64, since: Time, now: Time) {
         let tally = &mut self.ways[way as usize];
         tally.count += 1;
         tally.bytes += bytes;
@@ -74,7 +74,7 @@ impl Tally {
     }
 
     /// Sets the measured time of requests of these kinds.
-    pub fn took(&mut self, ways: &[Way], first: Time, last: Time) {
+    pub fn took(&mut self, ways: &[RequestKind], first: Time, last: Time) {
         for way in ways {
             let tally = &mut self.ways[*way as usize];
             (tally.first, tally.last) = (first, last.max(first));
@@ -96,7 +96,8 @@ impl Tally {
     /// Adds rates and completion latencies, as printed by fio; all names begin with `before`.
     pub fn report(&self, report: &mut Report, before: &str, of: &[f64]) {
         let wanted = labelled(of);
-        for (way, tally) in Way::ALL.into_iter().zip(&self.ways).filter(|(_, tally)| tally.count > 0) {
+        for (way, tally) in RequestKind::ALL.into_iter().zip(&self.ways).filter(|(_, tally)| tally.count > 0)
+        {
             let (name, seconds) = (format!("{before}{}", way.name()), tally.seconds());
             report.add(format!("{name} iops"), "1/s", tally.count as f64 / seconds);
             report.add(format!("{name} bw"), "MB/s", tally.bytes as f64 / seconds / 1e6);

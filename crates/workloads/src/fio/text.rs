@@ -4,11 +4,11 @@
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::Measured;
-use super::command::Format;
+use super::JobResult;
+use super::command::ReportForm;
 use super::options::JobOptions;
-use super::pattern::Way;
-use super::tally::{Tally, WayTally};
+use super::pattern::RequestKind;
+use super::tally::{RequestTally, WayTally};
 use crate::latency::needed;
 
 /// The version that is printed: not one of the original's.
@@ -19,20 +19,20 @@ const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
 /// A block of the report: processes that are reported together.
-struct Block<'a> {
+struct ReportBlock<'a> {
     options: &'a JobOptions,
     group: usize,
     processes: usize,
-    tally: Tally,
+    tally: RequestTally,
 }
 
 /// The report in these forms, one after the other; `None` if there are none.
-pub(super) fn text(formats: &[Format], jobs: &[JobOptions], measured: &[Measured]) -> Option<String> {
+pub(super) fn text(formats: &[ReportForm], jobs: &[JobOptions], measured: &[JobResult]) -> Option<String> {
     let blocks = blocks(jobs, measured);
-    let one = |format: &Format| match format {
-        Format::Normal => normal(jobs, &blocks),
-        Format::Terse => blocks.iter().map(terse).collect::<String>(),
-        Format::Json | Format::JsonPlus => {
+    let one = |format: &ReportForm| match format {
+        ReportForm::Normal => normal(jobs, &blocks),
+        ReportForm::Terse => blocks.iter().map(terse).collect::<String>(),
+        ReportForm::Json | ReportForm::JsonPlus => {
             let jobs: Vec<Value> = blocks.iter().map(json).collect();
             let all = json!({ "fio version": VERSION, "jobs": jobs });
             serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
@@ -42,27 +42,27 @@ pub(super) fn text(formats: &[Format], jobs: &[JobOptions], measured: &[Measured
 }
 
 /// Each process by itself, or all of a group together with `group_reporting`.
-fn blocks<'a>(jobs: &'a [JobOptions], measured: &[Measured]) -> Vec<Block<'a>> {
-    let mut all: Vec<Block> = Vec::new();
+fn blocks<'a>(jobs: &'a [JobOptions], measured: &[JobResult]) -> Vec<ReportBlock<'a>> {
+    let mut all: Vec<ReportBlock> = Vec::new();
     for one in measured {
         let options = &jobs[one.job];
-        let joins = |last: &&mut Block| options.group_reporting == 1 && last.group == one.group;
+        let joins = |last: &&mut ReportBlock| options.group_reporting == 1 && last.group == one.group;
         match all.last_mut().filter(joins) {
             Some(last) => {
                 last.processes += 1;
                 last.tally.add(&one.tally);
             }
             None => {
-                let mut tally = Tally::default();
+                let mut tally = RequestTally::default();
                 tally.add(&one.tally);
-                all.push(Block { options, group: one.group, processes: 1, tally });
+                all.push(ReportBlock { options, group: one.group, processes: 1, tally });
             }
         }
     }
     all
 }
 
-impl Block<'_> {
+impl ReportBlock<'_> {
     /// Percentiles that these samples can give, in nanoseconds.
     fn percentiles(&self, of: &Histogram<u64>) -> Vec<(f64, u64)> {
         let wanted = self.options.percentile_list.as_ref().map_or(&PERCENTILES[..], |list| &list.0);
@@ -153,7 +153,7 @@ fn msec(tally: &WayTally) -> u64 {
 }
 
 /// The original's text.
-fn normal(jobs: &[JobOptions], blocks: &[Block]) -> String {
+fn normal(jobs: &[JobOptions], blocks: &[ReportBlock]) -> String {
     let mut text = String::new();
     let processes: u32 = jobs.iter().map(|job| job.numjobs).sum();
     for job in jobs {
@@ -187,7 +187,9 @@ fn normal(jobs: &[JobOptions], blocks: &[Block]) -> String {
             "\n{}: (groupid={}, jobs={}): err= 0\n",
             block.options.name, block.group, block.processes
         );
-        for (way, tally) in Way::ALL.into_iter().zip(&block.tally.ways).filter(|(_, tally)| tally.count > 0) {
+        for (way, tally) in
+            RequestKind::ALL.into_iter().zip(&block.tally.ways).filter(|(_, tally)| tally.count > 0)
+        {
             let rate = per_second(tally.bytes, tally);
             text += &format!(
                 "  {}: IOPS={}, BW={}/s ({}/s)({}/{}msec)\n",
@@ -235,7 +237,7 @@ fn normal(jobs: &[JobOptions], blocks: &[Block]) -> String {
     let groups: std::collections::BTreeSet<usize> = blocks.iter().map(|block| block.group).collect();
     for group in groups {
         text += &format!("\nRun status group {group} (all jobs):\n");
-        for (way, label) in Way::ALL.into_iter().zip(["   READ", "  WRITE", "   TRIM"]) {
+        for (way, label) in RequestKind::ALL.into_iter().zip(["   READ", "  WRITE", "   TRIM"]) {
             let tallies = blocks
                 .iter()
                 .filter(|block| block.group == group)
@@ -304,7 +306,7 @@ fn percentile_lines(name: &str, all: &[(f64, u64)]) -> String {
 }
 
 /// The original's terse form, version 3.
-fn terse(block: &Block) -> String {
+fn terse(block: &ReportBlock) -> String {
     let mut text = format!("3;{VERSION};{};{};0", block.options.name, block.group);
     let spread = |of: &Histogram<u64>| match of.is_empty() {
         true => ";0;0;0.000000;0.000000".to_owned(),
@@ -338,7 +340,7 @@ fn terse(block: &Block) -> String {
     text + "\n"
 }
 
-fn latency_json(block: &Block, of: &Histogram<u64>, has_percentiles: bool) -> Value {
+fn latency_json(block: &ReportBlock, of: &Histogram<u64>, has_percentiles: bool) -> Value {
     let is_empty = of.is_empty();
     let or_zero = |value: f64| if is_empty { 0.0 } else { value };
     let mut all = json!({
@@ -356,13 +358,13 @@ fn latency_json(block: &Block, of: &Histogram<u64>, has_percentiles: bool) -> Va
     all
 }
 
-fn json(block: &Block) -> Value {
+fn json(block: &ReportBlock) -> Value {
     let mut all = Map::new();
     all.insert("jobname".into(), block.options.name.clone().into());
     all.insert("groupid".into(), block.group.into());
     all.insert("error".into(), 0.into());
     let none = Histogram::<u64>::new(3).expect("three digits are supported");
-    for (way, tally) in Way::ALL.into_iter().zip(&block.tally.ways) {
+    for (way, tally) in RequestKind::ALL.into_iter().zip(&block.tally.ways) {
         let (bw, iops) = (per_second(tally.bytes, tally), per_second(tally.count, tally));
         let of_way = json!({
             "io_bytes": tally.bytes,

@@ -6,9 +6,9 @@ use crate::options;
 
 /// What `k`, `m`, ... multiply by: of 1024, or of 1000, with the other for `ki`, `mi`, ... (`kb_base`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Base(pub u64);
+pub(super) struct UnitBase(pub u64);
 
-impl Base {
+impl UnitBase {
     /// 1024, the default.
     pub(super) const BINARY: Self = Self(1024);
 
@@ -44,13 +44,13 @@ impl Base {
 
 /// A length: in bytes, or as a share of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Extent {
+pub(super) enum RangeSize {
     Bytes(u64),
     Percent(u64),
 }
 
-impl Extent {
-    pub(super) fn read(base: Base, text: &str) -> Result<Self, String> {
+impl RangeSize {
+    pub(super) fn read(base: UnitBase, text: &str) -> Result<Self, String> {
         match text.strip_suffix('%') {
             None => base.size(text).map(Self::Bytes),
             Some(number) => {
@@ -94,23 +94,23 @@ impl<T: Clone> Each<T> {
 }
 
 /// Rates, which are above 0.
-pub(super) fn rates(base: Base, text: &str) -> Result<Each<u64>, String> {
+pub(super) fn rates(base: UnitBase, text: &str) -> Result<Each<u64>, String> {
     let above = |rate: &u64| *rate > 0;
     Each::read(text, |one| base.size(one).ok().filter(above).ok_or_else(|| format!("`{one}` is not a rate")))
 }
 
 /// Sizes of requests with their shares in percent: `4k/60:64k/40` (`bssplit`), or a single one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Sizes(pub Vec<(u64, u64)>);
+pub(super) struct RequestSizes(pub Vec<(u64, u64)>);
 
-impl Sizes {
+impl RequestSizes {
     /// `4k`: all of one size.
     pub(super) fn one(size: u64) -> Self {
         Self(vec![(size, 100)])
     }
 
     /// `4k-64k`: every multiple of the smaller one, equally often (`bsrange`).
-    pub(super) fn range(base: Base, text: &str) -> Result<Self, String> {
+    pub(super) fn range(base: UnitBase, text: &str) -> Result<Self, String> {
         let (least, most) = text.split_once(['-', ':']).unwrap_or((text, text));
         let (least, most) = (base.size(least)?, base.size(most)?);
         if least == 0 || least > most || most / least > 4096 {
@@ -121,7 +121,7 @@ impl Sizes {
     }
 
     /// `4k/60:64k/40`; those without a share have an equal part of what is left.
-    pub(super) fn split(base: Base, text: &str) -> Result<Self, String> {
+    pub(super) fn split(base: UnitBase, text: &str) -> Result<Self, String> {
         let mut all = Vec::new();
         let (mut given, mut open) = (0, Vec::new());
         for piece in text.split(':').filter(|piece| !piece.is_empty()) {
@@ -223,9 +223,9 @@ pub(super) fn percentiles(text: &str) -> Result<Percentiles, String> {
 
 /// Numbers and ranges, such as `0-3,8`; fio also separates by colons.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Numbers(pub Vec<u16>);
+pub(super) struct NumberList(pub Vec<u16>);
 
-pub(super) fn numbers(text: &str) -> Result<Numbers, String> {
+pub(super) fn numbers(text: &str) -> Result<NumberList, String> {
     let mut all = Vec::new();
     for piece in text.split([',', ':']) {
         let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
@@ -240,17 +240,17 @@ pub(super) fn numbers(text: &str) -> Result<Numbers, String> {
     }
     all.sort_unstable();
     all.dedup();
-    Ok(Numbers(all))
+    Ok(NumberList(all))
 }
 
 /// A mask of cores, as a number.
-pub(super) fn mask(text: &str) -> Result<Numbers, String> {
+pub(super) fn mask(text: &str) -> Result<NumberList, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
     match number {
-        Ok(mask) if mask > 0 => Ok(Numbers((0..64).filter(|n| mask >> n & 1 == 1).collect())),
+        Ok(mask) if mask > 0 => Ok(NumberList((0..64).filter(|n| mask >> n & 1 == 1).collect())),
         _ => Err(format!("`{text}` is not a mask of cores, such as 0xf")),
     }
 }
@@ -287,37 +287,37 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_original() {
         for text in ["4096", "4096b", "4096B", "4k", "4kb", "4kB", "4K", "4KB", "0x1000"] {
-            assert_eq!(Base(1024).size(text), Ok(4096), "{text}");
+            assert_eq!(UnitBase(1024).size(text), Ok(4096), "{text}");
         }
         for text in ["1000000", "1mi", "1000ki", "1MiB"] {
-            assert_eq!(Base(1024).size(text), Ok(1_000_000), "{text}");
+            assert_eq!(UnitBase(1024).size(text), Ok(1_000_000), "{text}");
         }
         for text in ["4096", "4096b", "4ki", "4kib", "4kiB", "4Ki", "4KiB"] {
-            assert_eq!(Base(1000).size(text), Ok(4096), "{text}");
+            assert_eq!(UnitBase(1000).size(text), Ok(4096), "{text}");
         }
-        assert_eq!(Base(1000).size("1m"), Ok(1_000_000));
-        assert_eq!(Base(1024).size("1p"), Ok(1 << 50));
+        assert_eq!(UnitBase(1000).size("1m"), Ok(1_000_000));
+        assert_eq!(UnitBase(1024).size("1p"), Ok(1 << 50));
         for text in ["", "k", "4q", "4ii", "-1", "1.5k", "99999999p", "4i"] {
-            assert!(Base(1024).size(text).is_err(), "{text}");
+            assert!(UnitBase(1024).size(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn lists_of_values_are_read() {
-        let each = |text| Each::read(text, |text| Base(1024).size(text)).unwrap().0;
+        let each = |text| Each::read(text, |text| UnitBase(1024).size(text)).unwrap().0;
         assert_eq!(each("4k"), [4096; 3]);
         assert_eq!(each("4k,8k"), [4096, 8192, 8192]);
         assert_eq!(each("4k,,8k"), [4096, 4096, 8192]);
-        let split = |text| Sizes::split(Base(1024), text);
+        let split = |text| RequestSizes::split(UnitBase(1024), text);
         assert_eq!(split("4k/60:64k/40").unwrap().0, [(4096, 60), (65536, 40)]);
         assert_eq!(split("4k/50:64k:32k").unwrap().0, [(4096, 50), (65536, 25), (32768, 25)]);
         assert!(["4k/60", "4k/60:8k/60", "", "4k/x"].iter().all(|text| split(text).is_err()));
         assert_eq!(split("4k/60:64k/40").map(|sizes| (sizes.at(59), sizes.at(60))), Ok((4096, 65536)));
-        assert_eq!(Sizes::range(Base(1024), "4k-16k").unwrap().0.len(), 4);
+        assert_eq!(RequestSizes::range(UnitBase(1024), "4k-16k").unwrap().0.len(), 4);
         assert_eq!(numbers("0,2-3").unwrap().0, [0, 2, 3]);
         assert_eq!(mask("0x5").unwrap().0, [0, 2]);
         assert_eq!(memory("bind:0"), Ok(MemoryPlace::Bind(vec![0])));
-        assert_eq!(Extent::read(Base(1024), "50%").unwrap().of(1001, 100), 500);
+        assert_eq!(RangeSize::read(UnitBase(1024), "50%").unwrap().of(1001, 100), 500);
         assert_eq!(time("1h").unwrap(), time("3600").unwrap());
         assert_eq!(time("10msec"), Ok(Duration::from_ms(10)));
         assert_eq!(short_time("10"), Ok(Duration::from_us(10)));

@@ -7,8 +7,8 @@ use platform::storage::{BlockFile, IoCompletions, IoRequest};
 
 use super::job::RequestBuffers;
 use super::options::JobOptions;
-use super::pattern::Way;
-use super::tally::Tally;
+use super::pattern::RequestKind;
+use super::tally::RequestTally;
 use crate::program::{Environment, Failure};
 use crate::random::{Random, content};
 
@@ -18,7 +18,7 @@ pub(super) async fn run(
     environment: &Environment,
     file: &dyn BlockFile,
     range: core::ops::Range<u64>,
-) -> Result<(Tally, u64), Failure> {
+) -> Result<(RequestTally, u64), Failure> {
     let bs = options.most();
     let mut order: Vec<u64> = range.step_by(bs as usize).collect();
     let mut random = Random::new(environment.seed, 0);
@@ -26,7 +26,7 @@ pub(super) async fn run(
         random.shuffle(&mut order);
     }
     let buffers = RequestBuffers::new(&*environment.kernel, cpu, options.depth(), bs)?;
-    let mut tally = Tally::default();
+    let mut tally = RequestTally::default();
     let mut done = Ok(());
     let writes = options.rw.writes();
     if writes {
@@ -58,7 +58,7 @@ async fn pass(
     buffers: &RequestBuffers,
     order: &[u64],
     write: bool,
-    tally: &mut Tally,
+    tally: &mut RequestTally,
 ) -> Result<(), Failure> {
     let what = if write { "write" } else { "verify" };
     let failure =
@@ -103,7 +103,7 @@ async fn pass(
         match done.result {
             Err(error) => failed = failed.or(Some(failure(at, error))),
             Ok(()) => {
-                tally.ended(if write { Way::Write } else { Way::Read }, bs, since, cpu.now());
+                tally.ended(if write { RequestKind::Write } else { RequestKind::Read }, bs, since, cpu.now());
                 if !write
                     && !holds(cpu, &buffers.memory(slot, bs), &content(environment.seed, at, bs as usize))
                         .await
@@ -115,7 +115,7 @@ async fn pass(
             }
         }
     }
-    tally.took(&[if write { Way::Write } else { Way::Read }], began, cpu.now());
+    tally.took(&[if write { RequestKind::Write } else { RequestKind::Read }], began, cpu.now());
     failed.map_or(Ok(()), Err)
 }
 
