@@ -128,9 +128,13 @@ impl Reproduction {
         self.file.judge_claims(&self.evidence)
     }
 
-    /// All points of the figures for which the paper's values are known.
+    /// All points of the figures for which the paper's values are known; of selected experiments, those that they give.
     pub fn points(&self) -> Vec<ClaimResult> {
-        self.file.judge_figures(&self.evidence)
+        let mut points = self.file.judge_figures(&self.evidence);
+        if !self.values.is_empty() {
+            points.retain(|point| point.simulated.is_some());
+        }
+        points
     }
 
     /// Claims outside their tolerance. If two claims contradict each other and one is within its tolerance, the other
