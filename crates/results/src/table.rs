@@ -276,7 +276,7 @@ mod tests {
             "{below}"
         );
         let swapped = table(Fit::Fold(1)).render(Some(45));
-        assert!(swapped.starts_with("name                       first  second-one\n"), "{swapped}");
+        assert!(swapped.starts_with("name                        first  second-one\n"), "{swapped}");
         assert!(swapped.contains("\nwhy   because of this and of that"), "{swapped}");
         let folded = table(Fit::Fold(1)).render(Some(32));
         assert_eq!(folded.matches("second-one").count(), 1, "{folded}");
