@@ -1,7 +1,7 @@
 //! All tasks: running ones by ID, recently ended ones, and totals by name.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use platform::cpu::{CpuId, CpuOps as _, Part};
@@ -94,6 +94,8 @@ pub(crate) struct Tasks {
     last: Cell<u32>,
     /// The task being polled.
     polled: Rc<Cell<Option<TaskId>>>,
+    /// Names of the devices that each running process has opened.
+    opened: RefCell<BTreeMap<TaskId, BTreeSet<String>>>,
 }
 
 impl Tasks {
@@ -106,7 +108,21 @@ impl Tasks {
             sums: RefCell::default(),
             last: Cell::new(0),
             polled: Rc::default(),
+            opened: RefCell::default(),
         })
+    }
+
+    /// Notes that the current process has opened a device.
+    pub fn opens(&self, device: &str) {
+        if let Some(task) = self.current() {
+            self.opened.borrow_mut().entry(task.process).or_default().insert(device.to_owned());
+        }
+    }
+
+    /// Names of the devices that the current process has opened, as lsof(8) shows them.
+    pub fn opened(&self) -> BTreeSet<String> {
+        let process = self.current().map(|task| task.process);
+        process.and_then(|process| self.opened.borrow().get(&process).cloned()).unwrap_or_default()
     }
 
     /// Starts a program.
@@ -153,6 +169,7 @@ impl Tasks {
     /// Forgets old ended tasks, so that memory does not grow with the number of tasks.
     fn ended(&self, id: TaskId) {
         let Some(task) = self.alive.borrow_mut().remove(&id) else { return };
+        self.opened.borrow_mut().remove(&id);
         let info = TaskInfo::of(&task);
         self.sums.borrow_mut().entry(info.name.clone()).or_default().add(&info);
         let mut ended = self.ended.borrow_mut();

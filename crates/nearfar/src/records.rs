@@ -11,7 +11,7 @@ use units::Duration;
 use crate::bench::Outcome;
 use crate::compare::{self, Comparison};
 use crate::computer::{Account, Counts, FinishedProgram, Warning};
-use crate::counters::{Counter, HostCounters, Unit, Window};
+use crate::counters::{Counter, HostCounters, Phase, Unit, Window};
 use crate::links::LinkState;
 use crate::origins::Origins;
 use crate::scenario;
@@ -258,6 +258,15 @@ fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     binds["resource"] = what.map(|(_, resource)| resource.kind.name()).into();
     binds["share_pct"] = what.map(|(_, resource)| 100.0 * resource.share).into();
     binds["sentence"] = binding.to_string().into();
+    if !binding.phases.is_empty() {
+        let phase = |phase: &Phase| {
+            json!({
+                "host": phase.host, "place": phase.resource.place, "resource": phase.resource.kind.name(),
+                "share_pct": 100.0 * phase.resource.share, "time_pct": 100.0 * phase.of_time,
+            })
+        };
+        binds["phases"] = binding.phases.iter().map(phase).collect();
+    }
     let mut rows = vec![binds];
     for host in &window.hosts {
         rows.extend(host.resources.iter().filter(|resource| resource.share > 0.0).map(|resource| {

@@ -102,6 +102,11 @@ impl Endpoint {
         self.core.ends().iter().map(|end| end.link)
     }
 
+    /// Its ends of cables to other adapters; none if it is no adapter.
+    pub fn cables(&self) -> &[LinkEnd] {
+        self.bridge().map_or(&[], |bridge| &bridge.cables)
+    }
+
     /// Adds a non-transparent bridge to the device.
     pub(crate) fn set_bridge(&mut self, bridge: Bridge) {
         self.crossing = Some(Box::new(Crossing { bridge }));

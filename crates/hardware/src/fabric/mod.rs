@@ -158,6 +158,11 @@ impl Fabric {
         &self.components.cluster_switches[usize::from(id.0)]
     }
 
+    /// Whether a cluster switch is at this end of a cable.
+    pub fn is_cluster_switch(&self, end: LinkEnd) -> bool {
+        matches!(self.components.attached(end), Attached::ClusterSwitch(_))
+    }
+
     /// Connects adapters and cluster switches with a cable, before power-on.
     ///
     /// # Panics

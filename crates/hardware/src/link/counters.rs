@@ -20,6 +20,8 @@ pub struct DirectionCounters {
     pub busy: Duration,
     /// Time until then during which a TLP waited for credits, replay space or an older TLP.
     pub stalled: Duration,
+    /// Time from when a TLP that had to be sent again had been sent first until it was acknowledged.
+    pub repairing: Duration,
     /// Naks sent by this side's receiver.
     pub naks: u64,
     /// Replays of the replay buffer.
@@ -60,6 +62,7 @@ impl std::ops::AddAssign<&Self> for DirectionCounters {
             dllp_bytes,
             busy,
             stalled,
+            repairing,
             naks,
             replays,
             replay_timeouts,
@@ -74,6 +77,7 @@ impl std::ops::AddAssign<&Self> for DirectionCounters {
         self.dllp_bytes += *dllp_bytes;
         self.busy += *busy;
         self.stalled += *stalled;
+        self.repairing += *repairing;
         self.naks += naks;
         self.replays += replays;
         self.replay_timeouts += replay_timeouts;
@@ -106,6 +110,7 @@ mod tests {
             dllp_bytes: Bytes::new(9 * n),
             busy: Duration::from_ns(10 * n),
             stalled: Duration::from_ns(11 * n),
+            repairing: Duration::from_ns(19 * n),
             naks: 12 * n,
             replays: 13 * n,
             replay_timeouts: 14 * n,

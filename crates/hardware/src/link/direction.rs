@@ -31,6 +31,8 @@ pub struct Direction {
     plans: Plans,
     /// Unacknowledged TLPs.
     replay: ReplayBuffer,
+    /// Since when a TLP that was sent again has been under way.
+    repairing_since: Option<Time>,
     wire: Wire,
     receiver: Receiver,
     counters: DirectionCounters,
@@ -52,6 +54,7 @@ impl Direction {
             queues: Queues::new(&receiver.credits),
             plans: Plans::default(),
             replay: ReplayBuffer::new(receiver.replay_tlps),
+            repairing_since: None,
             wire: Wire::new(speed, beat, params.latency, receiver.cut_through),
             receiver: Receiver::new(receiver),
             counters: DirectionCounters::default(),
@@ -222,7 +225,7 @@ impl Direction {
             if is_first {
                 let wire_bytes = self.wire.bytes(cx.packets.length(packet), 0).tlp as u32;
                 let copy = cx.packets.duplicate(packet);
-                self.replay.keep(Replayable { sequence, copy, wire_bytes });
+                self.replay.keep(Replayable { sequence, copy, wire_bytes, sent: end });
             }
             injector.damage(cx.packets, packet, sequence);
             let deadline = end + injector.replay_timeout;
@@ -371,6 +374,9 @@ impl Direction {
     pub fn retire(&mut self, cx: &mut LinkContext<'_>, now: Time, timeout: Option<Duration>) -> bool {
         let packets = &mut *cx.packets;
         let progress = self.replay.retire(now, |copy| packets.free(copy));
+        if progress && let Some(since) = self.repairing_since.take() {
+            self.counters.repairing += now.since(since);
+        }
         if progress
             && let Some(timeout) = timeout
             && let Some(deadline) = self.replay.restart_timer(now, timeout)
@@ -409,6 +415,9 @@ impl Direction {
             cx.scheduler.at(cx.scheduler.now(), Event::LinkError(self.from, Detected::ReplayRollover));
         }
         self.counters.replays += 1;
+        if self.repairing_since.is_none() {
+            self.repairing_since = self.replay.copies().front().map(|oldest| oldest.sent);
+        }
         rolled_over
     }
 
@@ -416,7 +425,7 @@ impl Direction {
     pub fn replay(&mut self, cx: &mut LinkContext<'_>, instruments: &mut Instruments) {
         let now = cx.scheduler.now();
         for index in 0..self.replay.copies().len() {
-            let Replayable { sequence, copy, wire_bytes } = self.replay.copies()[index];
+            let Replayable { sequence, copy, wire_bytes, .. } = self.replay.copies()[index];
             let packet = cx.packets.duplicate(copy);
             let OnLink { needs: Summary { class, credits }, hop, .. } = cx.packets.on_link(packet);
             (hop.sequence, hop.epoch) = (sequence, self.epoch);
@@ -533,6 +542,7 @@ impl Direction {
         };
         self.queues.clear(now, &mut free);
         self.replay.clear(free);
+        self.repairing_since = None;
         self.plans = Plans::default();
         self.receiver.clear();
         self.busy.cancel(now);

@@ -19,6 +19,8 @@ pub struct Replayable {
     pub copy: PacketId,
     /// Its length on the wire in bytes.
     pub wire_bytes: u32,
+    /// When it had been sent first.
+    pub sent: Time,
 }
 
 /// Replay buffer of a transmitter.

@@ -3,7 +3,7 @@
 use engine::{Completion, oneshot};
 use platform::cpu::StoreMark;
 use platform::mmio::Store;
-use units::{HostPhysical, Time};
+use units::{Duration, HostPhysical, Time};
 use wire::pcie::config::ConfigEffect;
 use wire::pcie::tlp::{CompletionHeader, ConfigRequest, MemoryRequest};
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
@@ -118,6 +118,11 @@ impl Host {
     /// Counts so far.
     pub fn counters(&self) -> &RootCounters {
         &self.counters
+    }
+
+    /// How long reads of peers have waited for a place among the pieces under way.
+    pub fn peer_reads_waited(&self) -> Duration {
+        self.inbound.peers.waited()
     }
 
     /// Requests of cores that wait for completions, and of devices that wait for a translation or a peer; 0 at rest.

@@ -51,6 +51,8 @@ pub struct RootPort {
     last_completion: Time,
     /// When the last TLP forwarded to a peer leaves.
     last_to_peer: Time,
+    /// How long its path for writes to peers has been occupied.
+    peer_writes_busy: Duration,
     /// Places for posted writes of cores.
     places: PostedPlaces,
 }
@@ -116,6 +118,7 @@ impl RootPort {
             intake: Intake::new(&params),
             last_completion: Time::ZERO,
             last_to_peer: Time::ZERO,
+            peer_writes_busy: Duration::ZERO,
             places: PostedPlaces::new(params.posted_places),
             params,
         }
@@ -383,6 +386,12 @@ impl RootPort {
     /// Lets time pass between the pieces of writes to peers.
     pub(super) fn space_peer_writes(&mut self) {
         self.last_to_peer += self.params.peer_write_interval;
+        self.peer_writes_busy += self.params.peer_write_interval;
+    }
+
+    /// How long its path for writes to peers has been occupied, until `now`.
+    pub fn peer_writes_busy(&self, now: Time) -> Duration {
+        self.peer_writes_busy.saturating_sub(self.last_to_peer.max(now).since(now))
     }
 
     /// Whether it has room for another posted write of a core.

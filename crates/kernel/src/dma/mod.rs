@@ -12,11 +12,13 @@ mod iova;
 mod numbers;
 mod owned;
 mod remapping;
+mod spent;
 mod unit;
 
 use std::rc::Rc;
 
-use platform::cpu::Cpu;
+use platform::cpu::{Cpu, CpuId};
+use units::Duration;
 
 use base::DmaBase;
 pub use base::{DmaMode, DmaParams};
@@ -56,5 +58,15 @@ impl Dma {
     /// Builds the tables of all IOMMUs and enables them.
     pub fn start_iommus(&self, cpu: &Cpu) {
         self.units.start(cpu, &self.base);
+    }
+
+    /// How long cores have held the invalidation queue of each IOMMU.
+    pub fn queues_held(&self) -> Vec<Duration> {
+        self.units.queues_held()
+    }
+
+    /// How long a core has waited for invalidations.
+    pub fn waited(&self, core: CpuId) -> Duration {
+        self.units.waited(core)
     }
 }

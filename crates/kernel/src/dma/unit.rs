@@ -4,14 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Cpu, Node, Part};
+use platform::cpu::{Cpu, CpuId, Node, Part};
 use platform::lock::SpinLock;
 use platform::memory::{Pages, Policy};
-use units::Iova;
+use units::{Duration, Iova, Time};
 use wire::pcie::Bdf;
 
 use super::base::{DmaBase, DmaMode};
 use super::remapping::InterruptEntries;
+use super::spent::Spent;
 use crate::ground::IommuTables;
 use crate::ground::convert;
 use wire::vtd::tables::ContextTables;
@@ -39,6 +40,12 @@ pub(super) struct Unit {
     ticket: Cell<u32>,
     /// Held while a core's descriptors are in the queue.
     lock: SpinLock,
+    /// How long cores have held the queue: one has it from its first descriptor until the IOMMU has answered.
+    held: Spent,
+    /// When the last holder released the queue.
+    released: Cell<Time>,
+    /// How long each core has waited for the queue and for the IOMMU's answers.
+    waited: RefCell<Vec<Spent>>,
     /// The interrupt remapping table, if interrupts are remapped.
     pub interrupts: Option<InterruptEntries>,
 }
@@ -83,12 +90,16 @@ impl Unit {
             tail: Cell::new(0),
             ticket: Cell::new(0),
             lock: SpinLock::default(),
+            held: Spent::default(),
+            released: Cell::default(),
+            waited: RefCell::default(),
             interrupts: interrupts.map(|table| InterruptEntries::new(table, order)),
         })
     }
 
     /// Queues descriptors followed by a wait descriptor, and spins until that is done.
     pub fn invalidate(&self, cpu: &Cpu, descriptors: &[InvalidationDescriptor]) {
+        let asked = cpu.now();
         // One core at a time; others spin on the lock.
         let _lock = self.lock.lock(cpu);
         let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1)).wrapping_add(1);
@@ -110,6 +121,15 @@ impl Unit {
         // The IOMMU wrote the status line, so the core has to fetch it again.
         self.base.cores.ground.poke(self.status.start, &ticket.to_le_bytes());
         cpu.load_u32(self.status.start);
+        let now = self.base.cores.now();
+        // The way of the lock from its last holder is part of what the next one takes.
+        let taken = asked.max(self.released.replace(cpu.now()));
+        self.held.add(now, taken.min(cpu.now()), cpu.now());
+        let (core, mut waited) = (usize::from(cpu.id().0), self.waited.borrow_mut());
+        if waited.len() <= core {
+            waited.resize_with(core + 1, Spent::default);
+        }
+        waited[core].add(now, asked, cpu.now());
     }
 
     /// Invalidates the translations of a range of pages.
@@ -177,6 +197,20 @@ impl Units {
     /// An IOMMU by its index.
     pub fn get(&self, index: usize) -> Option<Rc<Unit>> {
         self.0.borrow().get(index).cloned()
+    }
+
+    /// How long cores have held the invalidation queue of each.
+    pub fn queues_held(&self) -> Vec<Duration> {
+        self.0.borrow().iter().map(|unit| unit.held.until(unit.base.cores.now())).collect()
+    }
+
+    /// How long a core has waited for invalidations.
+    pub fn waited(&self, core: CpuId) -> Duration {
+        let of = |unit: &Rc<Unit>| {
+            let waited = unit.waited.borrow();
+            waited.get(usize::from(core.0)).map(|spent| spent.until(unit.base.cores.now()))
+        };
+        self.0.borrow().iter().filter_map(of).sum()
     }
 
     /// Builds the tables of all IOMMUs and enables them.

@@ -127,7 +127,9 @@ impl KernelFace for Inner {
     }
 
     fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>> {
-        self.block.device(name).map(|device| device.open())
+        let device = self.block.device(name)?;
+        self.tasks.opens(device.name());
+        Some(device.open())
     }
 
     fn unregister_block(&self, name: &str) {
@@ -139,7 +141,9 @@ impl KernelFace for Inner {
     }
 
     fn open_file(&self, name: &str) -> Option<Rc<dyn Any>> {
-        self.files.open(name)
+        let file = self.files.open(name)?;
+        self.tasks.opens(name.strip_prefix("/dev/").unwrap_or(name));
+        Some(file)
     }
 
     fn unregister_file(&self, name: &str) {
@@ -151,7 +155,9 @@ impl KernelFace for Inner {
     }
 
     fn packet_device(&self, name: &str) -> Option<Rc<dyn PacketDevice>> {
-        self.net.device(name).map(|device| device as _)
+        let device = self.net.device(name)?;
+        self.tasks.opens(name);
+        Some(device as _)
     }
 
     fn network(&self) -> Rc<dyn Network> {

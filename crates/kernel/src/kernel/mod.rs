@@ -6,7 +6,7 @@ mod guest;
 mod inner;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use engine::{Handle, Notify, Trace};
@@ -325,6 +325,21 @@ impl Kernel {
     /// How long a core has waited for lines that its own caches did not have.
     pub fn waited_for_lines(&self, cpu: CpuId) -> Duration {
         self.inner.cores.ground.waited(cpu)
+    }
+
+    /// How long cores have held the invalidation queue of each IOMMU.
+    pub fn invalidation_queues_held(&self) -> Vec<Duration> {
+        self.inner.dma.queues_held()
+    }
+
+    /// How long a core has waited for invalidations: for the queue, and for the IOMMU's answer.
+    pub fn waited_for_invalidations(&self, cpu: CpuId) -> Duration {
+        self.inner.dma.waited(cpu)
+    }
+
+    /// Names of the devices that the process of the running task has opened.
+    pub fn opened(&self) -> BTreeSet<String> {
+        self.inner.tasks.opened()
     }
 
     /// Interrupts: number, name, core and count.

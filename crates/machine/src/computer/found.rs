@@ -50,6 +50,8 @@ pub struct DiskSetup {
     pub size: Bytes,
     /// Block size.
     pub block: Bytes,
+    /// Host of the drive, and the drive's index there; `None` for a virtual disk.
+    pub device: Option<(usize, usize)>,
 }
 
 /// Fills in the devices that each host's kernel will find.
@@ -130,13 +132,14 @@ pub(super) fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool)
     let is_first = |(n, (whose, _)): &(usize, &((usize, usize), &DriveSetup))| {
         !as_one || !controllers[..*n].iter().any(|(other, _)| other == whose)
     };
-    let of = |(controller, (_, drive)): (usize, &((usize, usize), &DriveSetup))| {
+    let of = |(controller, &(whose, drive)): (usize, &((usize, usize), &DriveSetup))| {
         let block = drive.file.controller.block.value;
         let named = move |(id, &size): (usize, &Bytes)| DiskSetup {
             name: format!("nvme{controller}n{}", id + 1),
             id: Some(settings::disk_id(&drive.serial, id as u32 + 1)),
             size,
             block,
+            device: Some(whose),
         };
         drive.namespaces.iter().enumerate().map(named).collect::<Vec<_>>()
     };

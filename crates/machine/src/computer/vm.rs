@@ -216,6 +216,7 @@ fn virtual_disk(
         id: None,
         size: Bytes::new(size),
         block: drive.file.controller.block.value,
+        device: None,
     };
     Some(VirtualDiskSetup { drive: number, part: place * size..(place + 1) * size, found })
 }

@@ -289,7 +289,7 @@ impl Bench {
         let count = |simulation: &Simulation<Fabric>| {
             let now = simulation.now();
             let place = CountedDevice { name: "card0", endpoint: card, nic: None };
-            let reading = simulation.with(|fabric, _| Reading::of_hardware(fabric, host, &[place], now));
+            let reading = simulation.with(|fabric, _| Reading::of_hardware(fabric, host, &[place], &[], now));
             Moment::new(now, vec![(self.machine.name.clone(), reading)])
         };
         let began = count(&simulation);

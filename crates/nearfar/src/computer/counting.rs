@@ -1,6 +1,6 @@
 //! Counters of computers while programs run on them, and where the programs' interrupts went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -12,8 +12,10 @@ use units::Time;
 
 use super::disturbances;
 use super::observer::Observer;
+use super::programs::programs;
+use super::scope::{InterruptCore, Scope, addresses};
 use super::{Computer, Computers};
-use crate::counters::{CountedDevice, Moment, Reading, Waited, Window};
+use crate::counters::{CountedDevice, CountedSwitch, Moment, Reading, Resource, Samples, Waited, Window};
 
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,8 +102,7 @@ fn names(run: &str, host: &HostSetup) -> bool {
     let is_own = |address: Ipv4Addr| {
         host.interfaces.iter().chain(guests.clone()).any(|interface| interface.address == address)
     };
-    let words = run.split(|c: char| !c.is_ascii_digit() && c != '.');
-    words.filter_map(|word| word.parse().ok()).any(is_own)
+    addresses(run).any(is_own)
 }
 
 /// That a program runs on another socket than the devices' interrupts arrive at.
@@ -155,7 +156,10 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
             CountedDevice { name, endpoint, nic }
         })
         .collect();
-    let mut reading = Reading::of_hardware(fabric, host.host, &places, now);
+    let switches = setup.switches.iter().zip(&host.switches);
+    let switches: Vec<CountedSwitch<'_>> =
+        switches.map(|(setup, &(_, uplink))| CountedSwitch { name: &setup.name, uplink }).collect();
+    let mut reading = Reading::of_hardware(fabric, host.host, &places, &switches, now);
     reading.add_kernel(&host.kernel, now);
     for (vm, setup) in host.vms().iter().zip(&setup.vms) {
         reading.add_vm(&setup.name, vm);
@@ -201,15 +205,24 @@ struct HostCounts {
 /// Counts from when each program starts to when it has ended.
 pub struct Counting<'a> {
     setup: &'a ComputerSetup,
+    /// Which programs are servers.
+    serves: Vec<bool>,
     /// When each program began; many begin together.
-    began: BTreeMap<usize, Rc<HostCounts>>,
+    began: BTreeMap<usize, (Time, Rc<HostCounts>)>,
+    /// What each program that has ended had opened.
+    opened: BTreeMap<usize, BTreeSet<String>>,
+    samples: Samples,
     counted: Vec<Counted>,
 }
 
 impl<'a> Counting<'a> {
     /// Counts the programs of a scenario.
     pub fn new(setup: &'a ComputerSetup) -> Self {
-        Self { setup, began: BTreeMap::new(), counted: Vec::new() }
+        // What is no valid command line is told before anything is counted.
+        let programs = programs(setup).unwrap_or_default();
+        let serves = programs.iter().map(|program| program.serves()).collect();
+        let (began, opened, samples, counted) = Default::default();
+        Self { setup, serves, began, opened, samples, counted }
     }
 
     /// What was counted while each program ran that is no server, by their numbers.
@@ -218,17 +231,59 @@ impl<'a> Counting<'a> {
         self.counted
     }
 
-    /// What all hosts have counted so far.
-    fn counts(&self, computers: &Computers) -> HostCounts {
+    /// What each host has counted so far.
+    fn readings(&self, computers: &Computers) -> Vec<(String, Reading)> {
         let (hosts, now) = (computers.hosts().iter().zip(&self.setup.hosts), computers.simulation().now());
-        let readings = computers.simulation().with(|fabric, _| {
+        computers.simulation().with(|fabric, _| {
             hosts.map(|(host, setup)| (host.name.clone(), reading(fabric, now, host, setup))).collect()
-        });
-        let moment = Moment::new(now, readings);
+        })
+    }
+
+    fn counts(&self, computers: &Computers) -> HostCounts {
+        let moment = Moment::new(computers.simulation().now(), self.readings(computers));
         let arrivals = |host: &Computer| {
             host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
         };
         HostCounts { moment, arrivals: computers.hosts().iter().map(arrivals).collect() }
+    }
+
+    /// Cores at which interrupts of devices have arrived.
+    fn interrupt_cores(&self, computers: &Computers, before: &Arrivals) -> Vec<InterruptCore> {
+        let mut all = Vec::new();
+        for (number, (host, before)) in computers.hosts().iter().zip(before).enumerate() {
+            let functions = host.kernel.pci();
+            for (irq, _, core, count) in host.kernel.interrupts() {
+                if count == before.get(&irq).copied().unwrap_or_default() {
+                    continue;
+                }
+                let Some(function) = functions.iter().find(|f| f.irqs.contains(&irq)) else { continue };
+                let device = computers.device_of(number, function.address());
+                all.push(InterruptCore { host: number, device, core: core.0 });
+            }
+        }
+        all
+    }
+
+    /// Marks what a program's work goes through, and finds what was full in parts of its window.
+    fn attribute(
+        &self,
+        program: usize,
+        window: &mut Window,
+        (from, until): (Time, Time),
+        interrupts: &[InterruptCore],
+    ) {
+        let opened = self.opened.get(&program);
+        let scope = Scope::new(self.setup, &self.serves, program, opened, interrupts);
+        let mark = |host: &str, resource: &mut Resource| {
+            resource.on_path = scope.as_ref().is_none_or(|scope| scope.has(host, resource));
+        };
+        for host in &mut window.hosts {
+            host.resources.iter_mut().for_each(|resource| mark(&host.host, resource));
+        }
+        let names: Vec<String> = window.hosts.iter().map(|host| host.host.clone()).collect();
+        let slices = self.samples.between(from, until, &names, mark);
+        let own = self.setup.programs.get(program).map(|entry| &self.setup.hosts[entry.host].name);
+        window.find_phases(&slices, own.map_or("", String::as_str));
     }
 
     fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {
@@ -266,18 +321,35 @@ impl Observer for Counting<'_> {
     fn booted(&mut self, _: &Computers) {}
 
     fn began(&mut self, programs: &[usize], computers: &Computers) {
-        let counts = Rc::new(self.counts(computers));
-        self.began.extend(programs.iter().map(|&program| (program, Rc::clone(&counts))));
+        let (now, counts) = (computers.simulation().now(), Rc::new(self.counts(computers)));
+        self.began.extend(programs.iter().map(|&program| (program, (now, Rc::clone(&counts)))));
+        let readings = self.readings(computers).into_iter().map(|(_, reading)| reading);
+        self.samples.begin(now, readings);
+    }
+
+    fn opened(&mut self, program: usize, devices: &BTreeSet<String>) {
+        self.opened.insert(program, devices.clone());
+    }
+
+    fn look(&mut self, computers: &Computers) -> Option<Time> {
+        let now = computers.simulation().now();
+        if self.samples.next() <= now {
+            let readings = self.readings(computers).into_iter().map(|(_, reading)| reading);
+            self.samples.take(now, readings);
+        }
+        Some(self.samples.next())
     }
 
     fn done(&mut self, programs: &[usize], computers: &Computers) {
         if !programs.iter().any(|program| self.began.contains_key(program)) {
             return;
         }
-        let now = self.counts(computers);
+        let (at, now) = (computers.simulation().now(), self.counts(computers));
         for &program in programs {
-            let Some(before) = self.began.remove(&program) else { continue };
-            let window = before.moment.until(&now.moment);
+            let Some((from, before)) = self.began.remove(&program) else { continue };
+            let mut window = before.moment.until(&now.moment);
+            let interrupts = self.interrupt_cores(computers, &before.arrivals);
+            self.attribute(program, &mut window, (from, at), &interrupts);
             let arrivals = self.arrivals(computers, &before.arrivals);
             self.counted.push(Counted { program, window, arrivals });
         }

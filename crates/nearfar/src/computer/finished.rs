@@ -1,6 +1,7 @@
 //! What a run of a scenario's programs leaves.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,8 @@ impl FinishedProgram {
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) done: RefCell<Vec<FinishedProgram>>,
+    /// Names of the devices that each program has opened.
+    pub(super) opened: RefCell<BTreeMap<usize, BTreeSet<String>>>,
 }
 
 impl Ended {

@@ -22,6 +22,7 @@
 //! | `processes` | the programs' processes, on kernels that events replace |
 //! | `programs` | checks of command lines against the hosts |
 //! | `rules` | names of network devices, and what happens when they appear |
+//! | `scope` | what a program's work goes through |
 //! | `run` | running the programs |
 //! | `events` | events of the scenario |
 //! | `warnings` | what kernels lack, and drivers that failed |
@@ -53,6 +54,7 @@ mod programs;
 mod rogue;
 mod rules;
 mod run;
+mod scope;
 mod settings;
 mod traffic;
 mod tree;
@@ -752,6 +754,18 @@ impl Computers {
         self.simulation.with(|fabric, scheduler| {
             fabric.running(scheduler).assign_path(of.devices[device], PortIndex(link), to);
         });
+    }
+
+    /// A host's device by the address of one of its physical functions in the kernel; `None` if it is not the host's own.
+    fn device_of(&self, host: usize, at: FunctionAddress) -> Option<usize> {
+        let devices = &self.hosts[host].devices;
+        self.simulation.with(|fabric, _| {
+            let has = |&device: &EndpointId| {
+                let links = (0..fabric.endpoint(device).links().count() as u8).map(PortIndex);
+                links.flat_map(|link| functions(fabric, device, link)).any(|bdf| bdf == at.bdf)
+            };
+            devices.iter().position(has).filter(|_| at.segment.0 == 0)
+        })
     }
 
     /// Devices without power, or out of their slots.

@@ -1,5 +1,7 @@
 //! What watches computers while programs run.
 
+use std::collections::BTreeSet;
+
 use units::Time;
 
 use super::Computers;
@@ -11,6 +13,8 @@ pub trait Observer {
     /// Programs start, by their numbers in the scenario; not called for servers. Traffic sources follow after the
     /// programs.
     fn began(&mut self, _programs: &[usize], _computers: &Computers) {}
+    /// Names of the devices that a program has opened; called before it is done.
+    fn opened(&mut self, _program: usize, _devices: &BTreeSet<String>) {}
     /// The programs have ended.
     fn done(&mut self, _programs: &[usize], _computers: &Computers) {}
     /// Reads counters between events; returns when it wants to do so again. Called at that time, or earlier.
@@ -33,6 +37,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn began(&mut self, programs: &[usize], computers: &Computers) {
         self.0.began(programs, computers);
         self.1.began(programs, computers);
+    }
+
+    fn opened(&mut self, program: usize, devices: &BTreeSet<String>) {
+        self.0.opened(program, devices);
+        self.1.opened(program, devices);
     }
 
     fn done(&mut self, programs: &[usize], computers: &Computers) {

@@ -104,6 +104,7 @@ impl<'a> Processes<'a> {
         let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
         let place = place(self.setup, entry);
         let (program, ended) = (Rc::clone(&self.programs[n]), Rc::clone(&self.ended));
+        let own = Rc::downgrade(&kernel);
         let task = kernel.spawn(params, move |cpu| {
             Box::pin(async move {
                 if cpu.now() < at {
@@ -113,6 +114,9 @@ impl<'a> Processes<'a> {
                 let outcome = program.run(cpu.clone(), environment).await;
                 cpu.sync().await;
                 let took = cpu.now().since(began);
+                if let Some(kernel) = own.upgrade() {
+                    ended.opened.borrow_mut().insert(n, kernel.opened());
+                }
                 ended.tell(FinishedProgram::new(Subject::Program(n), place, run, took, outcome));
             })
         });

@@ -143,6 +143,9 @@ pub fn run_watched(
         let ending: Vec<usize> = done[seen..].iter().filter_map(FinishedProgram::number).collect();
         done[seen..].iter().for_each(|done| progress.step(&done.run));
         if !ending.is_empty() {
+            let opened = ended.opened.borrow();
+            let opened = ending.iter().filter_map(|&program| Some((program, opened.get(&program)?)));
+            opened.for_each(|(program, devices)| observer.opened(program, devices));
             observer.done(&ending, &computers);
         }
         seen = done.len();

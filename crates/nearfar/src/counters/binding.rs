@@ -1,23 +1,24 @@
-//! Finds the bottleneck: the resource that is full.
+//! Finds the bottleneck: the resource of which more would help.
 //!
 //! Servers (links, channels, walkers, stages of a device) are the bottleneck when always busy. Then the resources
 //! that lead to them fill up, too: credits and tags run out, rings stay full, cores spin. So a full server has
 //! priority over resources that are only waited for. Among the latter, the one nearest to memory has priority: lack
 //! of credits keeps buffers and tags in use, lack of tags keeps descriptors in the ring, and a full ring keeps the
-//! core waiting.
+//! core waiting. If nothing is full throughout, what was full for a while binds for that while.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Window;
+use super::{HostCounters, Window};
 
 /// Kinds of resources: servers, then resources that are waited for, in the order in which one fills the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Kind {
     /// An Ethernet wire.
     Wire,
-    /// A direction of a PCIe link.
+    /// A direction of a PCIe link, of a device, a switch or an NTB cable.
     Link,
     /// The DRAM channels of a socket.
     Dram,
@@ -31,6 +32,8 @@ pub enum Kind {
     Walkers,
     /// A stage inside a device.
     Device,
+    /// What was sent again on a link, and what waited for it.
+    Replays,
     /// Flow control credits.
     Credits,
     /// A device's read buffer.
@@ -39,6 +42,8 @@ pub enum Kind {
     Tags,
     /// A descriptor ring.
     Ring,
+    /// Invalidations that a core waits for: for the IOMMU's queue, which one core at a time has, and its answer.
+    Invalidations,
     /// Lines that a core waits for, which its own caches do not have: fill buffers and places of the super queue are
     /// full, or each load needs the one before it.
     Lines,
@@ -57,7 +62,9 @@ impl Kind {
             Self::Llc => "llc",
             Self::RootPort => "root-port",
             Self::Walkers => "walkers",
+            Self::Invalidations => "invalidations",
             Self::Device => "device",
+            Self::Replays => "replays",
             Self::Credits => "credits",
             Self::Buffer => "buffer",
             Self::Tags => "tags",
@@ -69,7 +76,15 @@ impl Kind {
 
     /// Whether it is a server, rather than held or waited for.
     const fn is_server(self) -> bool {
-        !matches!(self, Self::Credits | Self::Buffer | Self::Tags | Self::Ring | Self::Lines | Self::Core)
+        !self.is_waited_for() && !matches!(self, Self::Ring | Self::Core)
+    }
+
+    /// Whether its share is the time in which something waits for it.
+    const fn is_waited_for(self) -> bool {
+        matches!(
+            self,
+            Self::Replays | Self::Credits | Self::Buffer | Self::Tags | Self::Invalidations | Self::Lines
+        )
     }
 
     /// Share of a window from which it counts as full. Even a bottleneck has a start and an end and waits
@@ -77,7 +92,8 @@ impl Kind {
     const fn full(self) -> f64 {
         match self {
             // A share of time with waiters, or of used entries: drivers keep some free.
-            Self::Buffer | Self::Tags | Self::Ring | Self::Credits | Self::Lines => 0.75,
+            kind if kind.is_waited_for() => 0.75,
+            Self::Ring => 0.75,
             // It sleeps between batches.
             Self::Core => 0.85,
             _ => 0.9,
@@ -96,6 +112,8 @@ pub struct Resource {
     pub of: u64,
     /// Share of time busy, or waited for.
     pub share: f64,
+    /// Whether what was measured goes through it; others cannot bind it.
+    pub on_path: bool,
 }
 
 impl Resource {
@@ -103,47 +121,83 @@ impl Resource {
         self.share >= self.kind.full()
     }
 
-    /// Whether others wait for it long enough that more of it would help.
-    fn is_waited_for(&self) -> bool {
-        /// Below this share, waits are occasional.
-        const SHOWS: f64 = 0.25;
-        matches!(self.kind, Kind::Credits | Kind::Buffer | Kind::Tags) && self.share >= SHOWS
+    fn is(&self, other: &Self) -> bool {
+        (self.kind, &self.place) == (other.kind, &other.place)
+    }
+
+    /// The device, socket or core that it belongs to.
+    fn owner(&self) -> &str {
+        self.place.split('/').next().unwrap_or_default()
     }
 
     pub(super) fn words(&self, host: &str) -> String {
-        let (device, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
-        let way = |up: &str, down: &str| if part == "link-up" { up.to_owned() } else { down.to_owned() };
+        let (owner, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
+        let link = match part {
+            "link-up" => format!("the link of {host}'s {owner}, to the host"),
+            "uplink-up" => format!("the uplink of {host}'s {owner}, to the host"),
+            "uplink-down" => format!("the uplink of {host}'s {owner}, from the host"),
+            "cable-out" => format!("the cable of {host}'s {owner}, from {host}"),
+            "cable-in" => format!("the cable of {host}'s {owner}, to {host}"),
+            _ => format!("the link of {host}'s {owner}, to the device"),
+        };
         match self.kind {
             Kind::Wire => format!(
-                "the Ethernet of {host}'s {device}, {}",
+                "the Ethernet of {host}'s {owner}, {}",
                 if part == "tx" { "sending" } else { "receiving" }
             ),
-            Kind::Link => format!("the link of {host}'s {device}, {}", way("to the host", "to the device")),
-            Kind::Dram => format!("the DRAM of {host}'s {device}"),
-            Kind::Interconnect => format!("the interconnect of {host}, {}", device.replace('-', " to ")),
-            Kind::Llc => format!("the LLC's port for devices in {host}'s {device}"),
-            Kind::RootPort => format!("the intake of {host}'s root {device}"),
-            Kind::Walkers => format!("the page walkers of {host}'s {device} ({})", self.of),
-            Kind::Device => format!("{host}'s {device} itself, its {}", part.replace('-', " ")),
-            Kind::Credits => {
-                format!("credits on the link of {host}'s {device}, {}", way("to the host", "to the device"))
+            Kind::Link => link,
+            Kind::Dram => format!("the DRAM of {host}'s {owner}"),
+            Kind::Interconnect => format!("the interconnect of {host}, {}", owner.replace('-', " to ")),
+            Kind::Llc => format!("the LLC's port for devices in {host}'s {owner}"),
+            Kind::RootPort if part == "peer-writes" => {
+                format!("the path to other devices in {host}'s root {owner}")
             }
-            Kind::Buffer => format!("the read buffer of {host}'s {device}"),
-            Kind::Tags => format!("the tags of {host}'s {device}"),
-            Kind::Ring => format!("{host}'s {device}, its {}", part.replace("-ring", " ring ")),
-            Kind::Lines => format!("the lines that {host}'s {device} needs"),
-            Kind::Core => format!("{host}'s {device}"),
+            Kind::RootPort => format!("the intake of {host}'s root {owner}"),
+            Kind::Walkers => format!("the page walkers of {host}'s {owner} ({})", self.of),
+            Kind::Invalidations => format!("the invalidation of pages that {host}'s {owner} unmaps"),
+            Kind::Device => format!("{host}'s {owner} itself, its {}", part.replace('-', " ")),
+            Kind::Replays => format!("bit errors on {link}"),
+            Kind::Credits => format!("credits on {link}"),
+            Kind::Buffer => format!("the read buffer of {host}'s {owner}"),
+            Kind::Tags if part == "peer-reads" => {
+                format!("places for reads between devices in {host}'s root")
+            }
+            Kind::Tags => format!("the tags of {host}'s {owner}"),
+            Kind::Ring => format!("{host}'s {owner}, its {}", part.replace("-ring", " ring ")),
+            Kind::Lines => format!("the lines that {host}'s {owner} needs"),
+            Kind::Core => format!("{host}'s {owner}"),
         }
     }
+
+    fn verb(&self) -> &'static str {
+        match self.kind {
+            Kind::Ring => "full",
+            kind if kind.is_waited_for() => "waited for",
+            _ => "busy",
+        }
+    }
+}
+
+/// A resource that was full for a part of the window.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Phase {
+    /// Host of the resource.
+    pub host: String,
+    /// The resource; its share is that of the phase.
+    pub resource: Resource,
+    /// The phase's share of the window.
+    pub of_time: f64,
 }
 
 /// The bottleneck.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Binding {
-    /// Host and resource; `None` if nothing is full.
+    /// Host and resource; `None` if nothing is full. Of several phases, that of the longest.
     pub what: Option<(String, Resource)>,
     /// The fullest of the others.
     pub next: Option<(String, Resource)>,
+    /// What was full one after the other, longest first; empty if it was one resource throughout, or none.
+    pub phases: Vec<Phase>,
 }
 
 impl Binding {
@@ -153,20 +207,26 @@ impl Binding {
     }
 }
 
+fn percent(share: f64) -> f64 {
+    100.0 * share
+}
+
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: f64| 100.0 * share;
-        let verb = |resource: &Resource| match resource.kind {
-            Kind::Buffer | Kind::Tags | Kind::Credits | Kind::Lines => "waited for",
-            Kind::Ring => "full",
-            _ => "busy",
-        };
+        write!(f, "what binds: ")?;
+        if !self.phases.is_empty() {
+            for (n, phase) in self.phases.iter().enumerate() {
+                let (words, time) = (phase.resource.words(&phase.host), percent(phase.of_time));
+                write!(f, "{}{time:.0} % of the time {words}", if n == 0 { "" } else { ", " })?;
+            }
+            return Ok(());
+        }
         match &self.what {
             Some((host, resource)) => {
                 let (words, share) = (resource.words(host), percent(resource.share));
-                write!(f, "what binds: {words}, {} {share:.0} % of the time", verb(resource))?;
+                write!(f, "{words}, {} {share:.0} % of the time", resource.verb())?;
             }
-            None => write!(f, "what binds: nothing is full, each step waits for the one before")?,
+            None => write!(f, "nothing is full, each step waits for the one before")?,
         }
         if let Some((host, resource)) = &self.next {
             write!(f, "; next {}, {:.0} %", resource.words(host), percent(resource.share))?;
@@ -175,42 +235,130 @@ impl fmt::Display for Binding {
     }
 }
 
-/// Finds the bottleneck of a window. Among equally busy cores, prefers those of host `own`, whose program sets the
-/// pace.
-pub(super) fn of(window: &Window, own: &str) -> Binding {
-    let mut all: Vec<(String, Resource)> = Vec::new();
-    for host in &window.hosts {
-        // A core that does nothing but wait for lines is busy, but a faster one would wait as long.
-        let waits = |core: &Resource| {
-            let lines = |other: &Resource| other.kind == Kind::Lines && other.place == core.place;
-            core.kind == Kind::Core && host.resources.iter().any(|other| lines(other) && other.is_full())
+/// A resource on the path, with its host.
+type Candidate<'a> = (&'a str, &'a Resource);
+
+/// Resources on the path that can bind. A core that does nothing but wait for lines is busy, but a faster one would
+/// wait as long.
+fn candidates(hosts: &[HostCounters]) -> Vec<Candidate<'_>> {
+    let mut all = Vec::new();
+    for host in hosts {
+        let only_waits = |core: &Resource| {
+            let is_its = |other: &&Resource| other.kind == Kind::Lines && other.place == core.place;
+            core.kind == Kind::Core && host.resources.iter().find(is_its).is_some_and(Resource::is_full)
         };
-        let works = host.resources.iter().filter(|resource| !waits(resource));
-        all.extend(works.map(|resource| (host.host.clone(), resource.clone())));
+        let counts = |one: &&Resource| one.on_path && one.share > 0.0 && !only_waits(one);
+        all.extend(host.resources.iter().filter(counts).map(|one| (host.host.as_str(), one)));
     }
-    let full = all.iter().filter(|(_, resource)| resource.is_full());
+    all
+}
+
+/// The full resource that fills the others, if any. Among equally busy cores, prefers those of host `own`, whose program
+/// sets the pace.
+fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
+    // A ring before a reader that has no time to spare is full because of the reader.
+    let reads = |(_, one): &Candidate<'_>| {
+        matches!(one.kind, Kind::Device | Kind::Wire | Kind::Link) && one.share >= NEARLY_FULL
+    };
+    let is_fed = all.iter().any(reads);
     // Servers are ranked by their fullness; the others by their order.
-    let rank = |(host, resource): &(String, Resource)| {
+    let rank = |(host, resource): &Candidate<'_>| {
         let order = if resource.kind.is_server() { Kind::Wire } else { resource.kind };
         let fullness = (100.0 * resource.share / resource.kind.full()).round() as u64;
-        (std::cmp::Reverse(order), fullness, host == own)
+        (Reverse(order), fullness, *host == own)
     };
+    let full = all.iter().filter(|(_, one)| one.is_full() && !(one.kind == Kind::Ring && is_fed));
     // The first of equals.
-    let what = full.rev().max_by_key(|one| rank(one)).cloned();
-    // If nothing is full, report what is waited for most.
-    let device = |resource: &Resource| resource.place.split('/').next().map(str::to_owned);
+    full.rev().max_by_key(|one| rank(one)).copied()
+}
+
+/// Share from which on a server has so little time to spare that nothing else can help much.
+const NEARLY_FULL: f64 = 0.75;
+
+/// If nothing is full, what is nearly, or waited for most.
+fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+    /// Below this share, waits are occasional.
+    const SHOWS: f64 = 0.25;
+    let waits = |one: &Resource| {
+        let kind = one.kind;
+        kind.is_waited_for() && kind != Kind::Lines && one.share >= SHOWS
+    };
     // Reads that queue for a stage of their own device hold its tags, but really wait for the stage.
-    let queues = |(host, tags): &(String, Resource)| {
-        let is_before = |(other, stage): &(String, Resource)| {
+    let queues = |(host, tags): &Candidate<'_>| {
+        let is_before = |(other, stage): &Candidate<'_>| {
             (other, stage.kind) == (host, Kind::Device)
-                && device(stage) == device(tags)
+                && stage.owner() == tags.owner()
                 && stage.share >= tags.share
         };
         tags.kind == Kind::Tags && all.iter().any(is_before)
     };
-    let waited = all.iter().filter(|one| one.1.is_waited_for() && !queues(one));
-    let what = what.or_else(|| waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).cloned());
-    let others = all.into_iter().filter(|other| Some(other) != what.as_ref());
-    let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).filter(|(_, r)| r.share > 0.0);
-    Binding { what, next }
+    // A link whose sender waits for credits has time to spare.
+    let lacks_credits = |(host, link): &Candidate<'_>| {
+        let is_its = |(other, one): &Candidate<'_>| {
+            (other, one.kind, &one.place) == (host, Kind::Credits, &link.place) && waits(one)
+        };
+        link.kind == Kind::Link && all.iter().any(is_its)
+    };
+    let server =
+        |one: &Candidate<'_>| one.1.kind.is_server() && one.1.share >= NEARLY_FULL && !lacks_credits(one);
+    // What is sent again takes the credits of what is not.
+    let replayed = |(host, credits): &Candidate<'_>| {
+        let is_its = |(other, one): &Candidate<'_>| {
+            (other, one.kind, &one.place) == (host, Kind::Replays, &credits.place) && waits(one)
+        };
+        credits.kind == Kind::Credits && all.iter().any(is_its)
+    };
+    let shows = |one: &&Candidate<'a>| server(one) || (waits(one.1) && !queues(one) && !replayed(one));
+    all.iter().filter(shows).max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied()
+}
+
+/// What was full in parts of a window, longest first; none if these make up little of it.
+pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str) -> Vec<Phase> {
+    /// Parts of a window that are shorter are by the way.
+    const SHORTEST: f64 = 0.1;
+    /// Less of a window does not explain it.
+    const LEAST: f64 = 0.6;
+    let mut found: Vec<Phase> = Vec::new();
+    for (length, hosts) in slices {
+        let all = candidates(hosts);
+        let Some((host, resource)) = full(&all, own) else { continue };
+        // Cores that share work take turns.
+        let is_same = |phase: &&mut Phase| {
+            let is_core = resource.kind == Kind::Core && phase.resource.kind == Kind::Core;
+            phase.host == host && (is_core || phase.resource.is(resource))
+        };
+        match found.iter_mut().find(is_same) {
+            Some(phase) => {
+                let whole = phase.of_time + length;
+                let share = phase.resource.share * phase.of_time + resource.share * length;
+                (phase.resource.share, phase.of_time) = (share / whole, whole);
+            }
+            None => {
+                let (host, resource) = (host.to_owned(), resource.clone());
+                found.push(Phase { host, resource, of_time: *length });
+            }
+        }
+    }
+    let whole: f64 = slices.iter().map(|(length, _)| length).sum();
+    found.iter_mut().for_each(|phase| phase.of_time /= whole);
+    found.retain(|phase| phase.of_time >= SHORTEST);
+    found.sort_by(|a, b| b.of_time.total_cmp(&a.of_time));
+    if found.iter().map(|phase| phase.of_time).sum::<f64>() < LEAST {
+        found.clear();
+    }
+    found
+}
+
+/// Finds the bottleneck of a window of a program on host `own`.
+pub(super) fn of(window: &Window, own: &str) -> Binding {
+    let all = candidates(&window.hosts);
+    let throughout = full(&all, own);
+    let phases = if throughout.is_some() { Vec::new() } else { window.phases.clone() };
+    let longest = phases.first().map(|phase| (phase.host.as_str(), &phase.resource));
+    let what = throughout.or(longest).or_else(|| nearly(&all));
+    let is_what = |host: &str, one: &Resource| what.is_some_and(|(of, what)| of == host && what.is(one));
+    let others = all.iter().filter(|(host, one)| !is_what(host, one));
+    let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
+    let owned = |(host, resource): Candidate<'_>| (host.to_owned(), resource.clone());
+    Binding { what: what.map(owned), next: next.copied().map(owned), phases }
 }

@@ -8,19 +8,22 @@
 //! |---|---|
 //! | `mod` | counters and windows |
 //! | `read` | reads counters and resources from hardware and kernel |
+//! | `samples` | utilization over parts of a window |
 //! | `binding` | finds the bottleneck |
 
 mod binding;
 mod read;
+mod samples;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use units::{Duration, Time};
 
-pub use binding::{Binding, Kind, Resource};
+pub use binding::{Binding, Kind, Phase, Resource};
 pub use read::CountedDevice;
-pub(crate) use read::{Reading, Waited};
+pub(crate) use read::{CountedSwitch, Reading, Waited};
+pub(crate) use samples::Samples;
 
 /// What a counter counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -113,6 +116,8 @@ pub struct Window {
     pub length: Duration,
     /// One entry per host.
     pub hosts: Vec<HostCounters>,
+    /// What was full for parts of it, longest first; empty if these do not explain the window.
+    pub phases: Vec<Phase>,
 }
 
 /// Counters of all hosts at one time.
@@ -148,7 +153,7 @@ impl Moment {
                 resources: read::between(&before.resources, &after.resources, length),
             }
         });
-        Window { length, hosts: hosts.collect() }
+        Window { length, hosts: hosts.collect(), phases: Vec::new() }
     }
 }
 
@@ -165,6 +170,11 @@ impl Window {
         let is_over = |resource: &Resource| !(0.0..=1.0 + 1e-9).contains(&resource.share);
         let all = self.hosts.iter().flat_map(|host| host.resources.iter().map(|own| (&*host.host, own)));
         all.filter(move |(_, resource)| is_over(resource))
+    }
+
+    /// Finds what was full in parts of it, which `slices` have with their lengths.
+    pub(crate) fn find_phases(&mut self, slices: &[(f64, Vec<HostCounters>)], own: &str) {
+        self.phases = binding::phases(slices, own);
     }
 
     /// A host's counters.

@@ -4,7 +4,7 @@ use devices::nic::NicHandle;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, Requester};
 use hardware::iommu::Iommu;
-use hardware::link::{DirectionCounters, Side};
+use hardware::link::{DirectionCounters, LinkId, Side};
 use hardware::memory::{ByCause, CacheCounters, Cause, MemorySystem};
 use hardware::root::HostId;
 use kernel::{Kernel, NetTotals};
@@ -43,6 +43,14 @@ pub(crate) struct Waited {
     pub ps: u128,
 }
 
+/// A switch of a host, with the link above it.
+#[derive(Clone, Copy)]
+pub(crate) struct CountedSwitch<'a> {
+    /// Prefix of its counters.
+    pub name: &'a str,
+    pub uplink: LinkId,
+}
+
 /// Busy time of a resource so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Used {
@@ -56,6 +64,11 @@ pub(crate) struct Used {
 impl Used {
     fn is_same(&self, other: &Self) -> bool {
         (self.kind, &self.place) == (other.kind, &other.place)
+    }
+
+    /// Whether it has been used at all.
+    pub(super) fn is_used(&self) -> bool {
+        self.busy_ps > 0
     }
 }
 
@@ -71,6 +84,7 @@ pub(super) fn between(before: &[Used], after: &[Used], length: Duration) -> Vec<
         place: used.place.clone(),
         of: used.of,
         share: share(used),
+        on_path: true,
     };
     after.iter().map(resource).collect()
 }
@@ -97,7 +111,13 @@ impl Reading {
         let is_waited =
             |used: &&Used| matches!(used.kind, Kind::Credits | Kind::Buffer | Kind::Tags | Kind::Ring);
         let waited = |used: &Used| {
-            let resource = Resource { kind: used.kind, place: used.place.clone(), of: used.of, share: 0.0 };
+            let resource = Resource {
+                kind: used.kind,
+                place: used.place.clone(),
+                of: used.of,
+                share: 0.0,
+                on_path: true,
+            };
             let (words, place) = (resource.words(host), format!("{}/{}", used.kind.name(), used.place));
             Waited { words, place, ps: used.busy_ps }
         };
@@ -174,6 +194,7 @@ impl Reading {
         fabric: &Fabric,
         host: HostId,
         devices: &[CountedDevice<'_>],
+        switches: &[CountedSwitch<'_>],
         now: Time,
     ) -> Self {
         let mut reading = Self::default();
@@ -200,9 +221,21 @@ impl Reading {
                 reading.wires(fabric, place, nic, now);
             }
         }
+        for CountedSwitch { name, uplink } in switches {
+            let link = fabric.wires.link(*uplink);
+            for (way, sender) in [("uplink-up", Side::Downstream), ("uplink-down", Side::Upstream)] {
+                reading.direction(name, way, &link.counters_until(sender, now));
+            }
+        }
         for (number, port) in host.ports().iter().enumerate() {
             reading.used(Kind::RootPort, format!("port{number}"), 1, port.intake_busy(now).as_ps().into());
+            let peers = port.peer_writes_busy(now);
+            reading.time(format!("port{number}/peer-writes-busy"), peers);
+            reading.used(Kind::RootPort, format!("port{number}/peer-writes"), 1, peers.as_ps().into());
         }
+        let waited = host.peer_reads_waited();
+        reading.time("root/peer-reads-waited".into(), waited);
+        reading.used(Kind::Tags, "root/peer-reads", 1, waited.as_ps().into());
         reading
     }
 
@@ -223,12 +256,20 @@ impl Reading {
             for part in Part::ALL {
                 self.time(format!("core{core}/busy/{}", crate::computer::part_name(part)), times.of(part));
             }
-            // A polling core is idle.
-            let works = times.total() - times.of(Part::Poll);
+            let unmapping = kernel.waited_for_invalidations(CpuId(core));
+            self.time(format!("core{core}/invalidations-waited"), unmapping);
+            self.used(Kind::Invalidations, format!("core{core}"), 1, unmapping.as_ps().into());
+            // A core that polls is idle, and a faster one would wait as long for an IOMMU.
+            let idle = times.of(Part::Poll) + unmapping;
+            let works = times.total().saturating_sub(idle);
             self.used(Kind::Core, format!("core{core}"), 1, works.as_ps().into());
             let waited = kernel.waited_for_lines(CpuId(core));
             self.time(format!("core{core}/lines-waited"), waited);
             self.used(Kind::Lines, format!("core{core}"), 1, waited.as_ps().into());
+        }
+        for (number, held) in kernel.invalidation_queues_held().into_iter().enumerate() {
+            let place = format!("iommu{number}");
+            self.time(format!("{place}/invalidation-queue-held"), held);
         }
         let irqs = kernel.irq_counters();
         self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
@@ -388,13 +429,22 @@ impl Reading {
                 number => format!("{}:{number}", place.name),
             };
             let link = endpoint.links().nth(port.0.into());
-            for (way, sender) in [("up", Side::Downstream), ("down", Side::Upstream)] {
+            for (way, sender) in [("link-up", Side::Downstream), ("link-down", Side::Upstream)] {
                 let retrains = endpoint.carried(&fabric.wires, port, sender, now).retrains;
                 let each = link.map_or(Duration::ZERO, |link| fabric.wires.link(link).params().retrain_time);
-                self.time(format!("{name}/link-{way}-retraining"), each * retrains);
+                self.time(format!("{name}/{way}-retraining"), each * retrains);
                 self.direction(&name, way, &endpoint.carried(&fabric.wires, port, sender, now));
             }
             self.requester(&name, endpoint.core.requester(port), now);
+        }
+        for (number, &end) in endpoint.cables().iter().enumerate() {
+            let name = if number == 0 { place.name.to_owned() } else { format!("{}:{number}", place.name) };
+            let link = fabric.wires.link(end.link);
+            self.direction(&name, "cable-out", &link.counters_until(end.side, now));
+            // What another adapter sends is counted there.
+            if fabric.is_cluster_switch(end.opposite()) {
+                self.direction(&name, "cable-in", &link.counters_until(end.side.opposite(), now));
+            }
         }
         for stage in endpoint.device().stages(now) {
             let (name, what) = match stage.kind {
@@ -437,21 +487,27 @@ impl Reading {
         }
     }
 
-    fn direction(&mut self, device: &str, way: &str, counters: &DirectionCounters) {
+    /// A direction of a link, such as `link-up` of a device or `cable-out` of an adapter.
+    fn direction(&mut self, owner: &str, way: &str, counters: &DirectionCounters) {
+        let place = format!("{owner}/{way}");
         let classes = ["posted", "non-posted", "completion"];
         for (n, class) in classes.into_iter().enumerate() {
-            self.add(format!("{device}/link-{way}-tlps/{class}"), Unit::Events, counters.tlps[n]);
-            self.add(format!("{device}/link-{way}-bytes/{class}"), Unit::Bytes, counters.tlp_bytes[n].get());
+            self.add(format!("{place}-tlps/{class}"), Unit::Events, counters.tlps[n]);
+            self.add(format!("{place}-bytes/{class}"), Unit::Bytes, counters.tlp_bytes[n].get());
         }
-        self.add(format!("{device}/link-{way}-bytes/dllp"), Unit::Bytes, counters.dllp_bytes.get());
-        self.add(format!("{device}/link-{way}-replays"), Unit::Events, counters.replays);
-        self.add(format!("{device}/link-{way}-rejected"), Unit::Events, counters.rejected);
-        self.add(format!("{device}/link-{way}-retrains"), Unit::Events, counters.retrains);
-        self.time(format!("{device}/link-{way}-busy"), counters.busy);
-        self.time(format!("{device}/link-{way}-stalled"), counters.stalled);
-        let place = format!("{device}/link-{way}");
-        self.used(Kind::Link, place.clone(), 1, counters.busy.as_ps().into());
-        self.used(Kind::Credits, place, 1, counters.stalled.as_ps().into());
+        self.add(format!("{place}-bytes/dllp"), Unit::Bytes, counters.dllp_bytes.get());
+        self.add(format!("{place}-replays"), Unit::Events, counters.replays);
+        self.add(format!("{place}-rejected"), Unit::Events, counters.rejected);
+        self.add(format!("{place}-retrains"), Unit::Events, counters.retrains);
+        self.time(format!("{place}-busy"), counters.busy);
+        self.time(format!("{place}-stalled"), counters.stalled);
+        self.time(format!("{place}-repairing"), counters.repairing);
+        let kinds = [
+            (Kind::Link, counters.busy),
+            (Kind::Credits, counters.stalled),
+            (Kind::Replays, counters.repairing),
+        ];
+        kinds.into_iter().for_each(|(kind, time)| self.used(kind, &*place, 1, time.as_ps().into()));
     }
 
     fn wires(&mut self, fabric: &Fabric, place: &CountedDevice<'_>, nic: &machine::Nic, now: Time) {

@@ -1,0 +1,53 @@
+//! Time that cores spend on something. They run ahead of the clock, so that some of it is for later.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use units::{Duration, Time};
+
+/// Time spent, of which only what has passed counts.
+#[derive(Default)]
+pub(super) struct Spent {
+    passed: Cell<Duration>,
+    /// Spans that had not passed when they were last looked at, in the order in which they were added.
+    later: RefCell<VecDeque<(Time, Time)>>,
+}
+
+impl Spent {
+    /// Adds a span, at the time `now` of the clock.
+    pub fn add(&self, now: Time, from: Time, until: Time) {
+        self.settle(now);
+        self.later.borrow_mut().push_back((from, until));
+    }
+
+    /// How much has been spent until `now`.
+    pub fn until(&self, now: Time) -> Duration {
+        self.settle(now);
+        let begun = |&(from, until): &(Time, Time)| until.min(now).since(from.min(now));
+        self.passed.get() + self.later.borrow().iter().map(begun).sum::<Duration>()
+    }
+
+    fn settle(&self, now: Time) {
+        self.later.borrow_mut().retain(|&(from, until)| {
+            let is_later = until > now;
+            if !is_later {
+                self.passed.set(self.passed.get() + until.since(from));
+            }
+            is_later
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_later_does_not_count_yet() {
+        let (spent, at) = (Spent::default(), |ns| Time::ZERO + Duration::from_ns(ns));
+        spent.add(at(0), at(10), at(30));
+        spent.add(at(0), at(30), at(40));
+        let until = |ns| spent.until(at(ns)).as_ps() / 1_000;
+        assert_eq!([5, 10, 15, 30, 35, 40, 99].map(until), [0, 0, 5, 20, 25, 30, 30]);
+    }
+}

@@ -1,0 +1,204 @@
+//! What is said to bind a program is on its way, whichever resource it is, and may change while it runs.
+
+mod scenario;
+
+use machine::{Library, Scenario, Setup};
+use nearfar::computer;
+use nearfar::counters::{Binding, Kind};
+use nearfar::progress::Silent;
+use scenario::{HEAD, cable, event, host, host_with_nic, loaded, program};
+
+/// What binds each program that is no server, with a quantity that it reports.
+fn bindings(text: &str, quantity: &str) -> Vec<(Binding, f64)> {
+    let counts = computer::run_counted(&loaded(text), &Silent).unwrap();
+    let of = |counted: &nearfar::computer::Counted| {
+        let done = counts.done.iter().find(|done| done.number() == Some(counted.program)).unwrap();
+        let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+        (counted.window.binding(&done.host), report.get(quantity).unwrap_or(f64::NAN))
+    };
+    counts.counted.iter().map(of).collect()
+}
+
+/// Kind, host and place of what binds.
+fn what(binding: &Binding) -> Option<(Kind, &str, &str)> {
+    binding.what.as_ref().map(|(host, resource)| (resource.kind, &**host, &*resource.place))
+}
+
+fn device(kind: &str, model: &str, name: &str, slot: &str) -> String {
+    format!("[[host.device]]\nname = \"{name}\"\n{kind} = \"{model}\"\nslot = \"{slot}\"\n")
+}
+
+/// A host that has nothing to do with a ping, and a core of the same host that has not either, do not explain it.
+#[test]
+fn what_others_do_does_not_bind() {
+    let stream = program("c", "5", "stream --array-size=1000000 --ntimes=1");
+    let text = [
+        HEAD,
+        &host_with_nic("a"),
+        &host_with_nic("b"),
+        &host("c", "dell-t430", ""),
+        &cable("a", "b", ""),
+        &program("a", "0", "ping -c 5 10.0.0.2"),
+        &stream,
+    ];
+    let all = bindings(&text.concat(), "copy");
+    assert_eq!(what(&all[0].0), None, "{}", all[0].0);
+    assert_eq!(what(&all[1].0), Some((Kind::Lines, "c", "core5")), "{}", all[1].0);
+    let fio = "fio --name=x --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
+    let a = host("a", "dell-t430", "[[host.device]]\ndrive = \"optane-900p\"");
+    let text = [HEAD, &a, &program("a", "0", fio), &stream.replace("\"c\"", "\"a\"")];
+    let all = bindings(&text.concat(), "copy");
+    let next = all[0].0.next.as_ref().unwrap();
+    assert!(what(&all[0].0).is_none() && next.1.place != "core5", "{}", all[0].0);
+    assert_eq!(what(&all[1].0), Some((Kind::Lines, "a", "core5")), "{}", all[1].0);
+}
+
+/// A receiver cannot slow who sends without asking it.
+#[test]
+fn a_receiver_does_not_bind_pktgen() {
+    let sender = |machine: &str| {
+        [
+            HEAD,
+            &host("a", "dell-t430", &format!("[[host.device]]\nnic = \"modern\"\n{machine}")),
+            &host_with_nic("b"),
+            &cable("a", "b", ""),
+            &program("a", "0", "pktgen -i eth0 -s 60 -n 2000"),
+        ]
+        .concat()
+    };
+    let all = bindings(&sender(""), "rate");
+    assert_eq!(what(&all[0].0), Some((Kind::Core, "a", "core0")), "{}", all[0].0);
+}
+
+/// Below a switch, its uplink is what two drives or GPUs share.
+#[test]
+fn an_uplink_binds() {
+    let switch = |slot: &str, part: &str| {
+        format!("[[host.switch]]\nname = \"sw\"\npart = \"{part}\"\nslot = \"{slot}\"\n")
+    };
+    let drives = device("drive", "pm1725a", "d0", "sw:1") + &device("drive", "pm1725a", "d1", "sw:2");
+    let fio = |cpus: &str, drive: u8| {
+        let line = format!(
+            "fio --name=x --filename=/dev/nvme{drive}n1 --rw=randread --bs=64k --ioengine=libaio --iodepth=16 --numjobs=2 \
+             --runtime=1500us --ramp_time=500us"
+        );
+        program("a", cpus, &line)
+    };
+    let a = host("a", "xeon-8160", &(switch("bay", "pex8733") + &drives));
+    let all = bindings(&[HEAD, &a, &fio("0-1", 0), &fio("2-3", 1)].concat(), "read bw");
+    for (binding, _) in &all {
+        assert_eq!(what(binding), Some((Kind::Link, "a", "sw/uplink-up")), "{binding}");
+    }
+    // With an IOMMU, what GPUs below one switch exchange goes to the root and back.
+    let gpus = device("gpu", "k40c", "g0", "sw:1") + &device("gpu", "k40c", "g1", "sw:2");
+    let copies = |iommu: &str| {
+        let lines = format!("iommu = \"{iommu}\"\n{}{gpus}", switch("slot", "pex8796"));
+        let copy = |from: u8| {
+            let line = format!("gpu-copy --from={from} --to={} --bytes=1m --count=4", 1 - from);
+            program("a", &from.to_string(), &line)
+        };
+        [HEAD, &host("a", "xeon-8160", &lines), &copy(0), &copy(1)].concat()
+    };
+    let (straight, redirected) =
+        (bindings(&copies("off"), "bandwidth"), bindings(&copies("pass-through"), "bandwidth"));
+    for ((before, fast), (binding, slow)) in straight.iter().zip(&redirected) {
+        assert!(slow < &(0.8 * fast), "{slow} {fast}");
+        let (kind, host, place) = what(binding).unwrap();
+        assert_eq!((kind, host, place.starts_with("sw/uplink-")), (Kind::Link, "a", true), "{binding}");
+        assert!(what(before).is_none_or(|(_, _, place)| !place.starts_with("sw/")), "{before}");
+    }
+}
+
+/// A program that does one thing after the other is told what bound each.
+#[test]
+fn phases_bind_one_after_the_other() {
+    let run = |options: &str| {
+        let gpu = device("gpu", "k40c", "g0", "slot");
+        let line = format!("bandwidthTest --device=0 --mode=range --start=4m --end=4m {options}");
+        let text =
+            [HEAD, &host("a", "xeon-8160", &format!("iommu = \"off\"\n{gpu}")), &program("a", "0", &line)];
+        bindings(&text.concat(), "").remove(0).0
+    };
+    let [there, back] = ["--htod", "--dtoh"].map(|one| {
+        let binding = run(one);
+        assert!(binding.phases.is_empty(), "{binding}");
+        binding.what.unwrap().1.place
+    });
+    let both = run("");
+    let mut places: Vec<&str> = both.phases.iter().map(|phase| &*phase.resource.place).collect();
+    places.sort_unstable();
+    assert_eq!(places, [&*there, &*back], "{both}");
+    assert!(both.phases.iter().all(|phase| (0.35..0.55).contains(&phase.of_time)), "{both}");
+    assert_eq!(both.to_string().matches(" % of the time ").count(), 2, "{both}");
+}
+
+/// Credits that are waited for in bursts are no cause if the drive has no time to spare.
+#[test]
+fn credits_of_bursts_do_not_bind() {
+    let run = |change: &str| {
+        let drive = format!("[[host.device]]\ndrive = \"optane-900p\"\n{change}");
+        let line = "dd if=/dev/nvme0n1 of=/dev/null bs=1M count=4 iflag=direct";
+        bindings(&[HEAD, &host("a", "dell-t430", &drive), &program("a", "0", line)].concat(), "rate")
+            .remove(0)
+    };
+    let change = |key: &str, value: &str| {
+        format!("change.{key} = {{ value = {value}, source = \"assumed: to see what it brings\" }}\n")
+    };
+    let (binding, before) = run("");
+    assert_eq!(what(&binding), Some((Kind::Device, "a", "drive0/channels")), "{binding}");
+    let (_, after) = run(&change("media.channel_rate", "\"4 GB/s\""));
+    assert!(after > 1.2 * before, "{before} {after}");
+}
+
+/// In strict mode, cores of several drives wait for one queue of invalidations.
+#[test]
+fn invalidations_bind() {
+    let drive = |n: u8| {
+        let slot = if n == 0 { "bay".to_owned() } else { format!("bay.{n}") };
+        device("drive", "pm1725a", &format!("d{n}"), &slot)
+    };
+    let fio = |n: u8| {
+        let line = format!(
+            "fio --name=x --filename=/dev/nvme{n}n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=32 --numjobs=4 \
+             --runtime=800us --ramp_time=200us"
+        );
+        program("a", &format!("{}-{}", 4 * n, 4 * n + 3), &line)
+    };
+    let text = |iommu: &str| {
+        let a = host("a", "xeon-8160", &format!("iommu = \"{iommu}\"\n{}{}", drive(0), drive(1)));
+        [HEAD, &a, &fio(0), &fio(1)].concat()
+    };
+    let (strict, lazy) = (bindings(&text("strict"), "read bw"), bindings(&text("lazy"), "read bw"));
+    for (number, ((binding, slow), (_, fast))) in strict.iter().zip(&lazy).enumerate() {
+        assert!(slow < &(0.8 * fast), "{slow} {fast}");
+        let (kind, _, place) = what(binding).unwrap();
+        let core: u8 = place.strip_prefix("core").unwrap().parse().unwrap();
+        assert_eq!((kind, usize::from(core / 4)), (Kind::Invalidations, number), "{binding}");
+    }
+}
+
+/// Credits that replays hold up are not what lacks.
+#[test]
+fn bit_errors_bind() {
+    let drive = device("drive", "optane-900p", "d", "slot");
+    let line = "fio --name=x --filename=/dev/nvme0n1 --rw=randread --bs=64k --ioengine=libaio --iodepth=8 --runtime=3ms";
+    let text = |rate: &str| {
+        let errors = event("0 ms", "error-rate", "a:d", &format!("rate = {rate}"));
+        [HEAD, &host("a", "dell-t430", &drive), &program("a", "0", line), &errors].concat()
+    };
+    let [(_, clean), (binding, damaged)] =
+        ["1e-12", "2e-5"].map(|rate| bindings(&text(rate), "read bw").remove(0));
+    assert!(damaged < 0.9 * clean, "{damaged} {clean}");
+    assert_eq!(what(&binding).map(|(kind, ..)| kind), Some(Kind::Replays), "{binding}");
+}
+
+/// A test of pcie-bench has one card and one path: all of it counts.
+#[test]
+fn everything_of_a_bench_is_on_its_path() {
+    let library = Library::built_in();
+    let doc = machine::Doc::<Scenario>::load(&library, "card-bandwidth").unwrap();
+    let setup = Setup::load(&library, &doc).unwrap();
+    let done = nearfar::scenario::run(&setup, &Silent).unwrap();
+    let hosts = done.iter().flat_map(|done| &done.outcome.window.hosts);
+    assert!(hosts.flat_map(|host| &host.resources).all(|resource| resource.on_path));
+}
