@@ -31,7 +31,7 @@ fn device(kind: &str, model: &str, name: &str, slot: &str) -> String {
 /// A host that has nothing to do with a ping, and a core of the same host that has not either, do not explain it.
 #[test]
 fn what_others_do_does_not_bind() {
-    let stream = program("c", "5", "stream --array-size=1000000 --ntimes=1");
+    let stream = program("c", "5", "stream --array-size=1000000 --ntimes=2");
     let text = [
         HEAD,
         &host_with_nic("a"),

@@ -253,6 +253,29 @@ fn candidates(hosts: &[HostCounters]) -> Vec<Candidate<'_>> {
     all
 }
 
+/// Share from which on a server has so little time to spare that nothing else can help much.
+const NEARLY_FULL: f64 = 0.75;
+
+/// Whether something is waited for long enough to matter; shorter waits are occasional. Lines are part of a core's work.
+fn is_waited_for(one: &Resource) -> bool {
+    const SHOWS: f64 = 0.25;
+    one.kind.is_waited_for() && one.kind != Kind::Lines && one.share >= SHOWS
+}
+
+/// Whether another resource at the same place is waited for.
+fn waits_for(all: &[Candidate<'_>], (host, one): &Candidate<'_>, kind: Kind) -> bool {
+    let is_its = |(other, waited): &Candidate<'_>| {
+        (other, waited.kind, &waited.place) == (host, kind, &one.place) && is_waited_for(waited)
+    };
+    all.iter().any(is_its)
+}
+
+/// The server with the least time to spare, if that is little.
+fn busiest<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+    let busy = all.iter().filter(|(_, one)| one.kind.is_server() && one.share >= NEARLY_FULL);
+    busy.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied()
+}
+
 /// The full resource that fills the others, if any. Among equally busy cores, prefers those of host `own`, whose program
 /// sets the pace.
 fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
@@ -269,20 +292,15 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
     };
     let full = all.iter().filter(|(_, one)| one.is_full() && !(one.kind == Kind::Ring && is_fed));
     // The first of equals.
-    full.rev().max_by_key(|one| rank(one)).copied()
+    let full = full.rev().max_by_key(|one| rank(one)).copied()?;
+    // What is waited for while a server works is waited for because of the server.
+    let cause =
+        busiest(all).filter(|(_, server)| full.1.kind.is_waited_for() && server.share >= full.1.share);
+    Some(cause.unwrap_or(full))
 }
-
-/// Share from which on a server has so little time to spare that nothing else can help much.
-const NEARLY_FULL: f64 = 0.75;
 
 /// If nothing is full, what is nearly, or waited for most.
 fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
-    /// Below this share, waits are occasional.
-    const SHOWS: f64 = 0.25;
-    let waits = |one: &Resource| {
-        let kind = one.kind;
-        kind.is_waited_for() && kind != Kind::Lines && one.share >= SHOWS
-    };
     // Reads that queue for a stage of their own device hold its tags, but really wait for the stage.
     let queues = |(host, tags): &Candidate<'_>| {
         let is_before = |(other, stage): &Candidate<'_>| {
@@ -292,24 +310,13 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
         };
         tags.kind == Kind::Tags && all.iter().any(is_before)
     };
-    // A link whose sender waits for credits has time to spare.
-    let lacks_credits = |(host, link): &Candidate<'_>| {
-        let is_its = |(other, one): &Candidate<'_>| {
-            (other, one.kind, &one.place) == (host, Kind::Credits, &link.place) && waits(one)
-        };
-        link.kind == Kind::Link && all.iter().any(is_its)
-    };
-    let server =
-        |one: &Candidate<'_>| one.1.kind.is_server() && one.1.share >= NEARLY_FULL && !lacks_credits(one);
     // What is sent again takes the credits of what is not.
-    let replayed = |(host, credits): &Candidate<'_>| {
-        let is_its = |(other, one): &Candidate<'_>| {
-            (other, one.kind, &one.place) == (host, Kind::Replays, &credits.place) && waits(one)
-        };
-        credits.kind == Kind::Credits && all.iter().any(is_its)
+    let shows = |one: &&Candidate<'a>| {
+        let is_replayed = one.1.kind == Kind::Credits && waits_for(all, one, Kind::Replays);
+        is_waited_for(one.1) && !queues(one) && !is_replayed
     };
-    let shows = |one: &&Candidate<'a>| server(one) || (waits(one.1) && !queues(one) && !replayed(one));
-    all.iter().filter(shows).max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied()
+    let waited = all.iter().filter(shows).copied().chain(busiest(all));
+    waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share))
 }
 
 /// What was full in parts of a window, longest first; none if these make up little of it.
