@@ -395,8 +395,13 @@ mod tests {
                 assert_eq!(t.counted + t.behind, t.lost, "{fault:?}, seed {seed}: each once");
             }
         }
-        let options =
-            Options { library: machine::Library::built_in(), data: ".".into(), seed: 2, only: None };
+        let options = Options {
+            library: machine::Library::built_in(),
+            data: ".".into(),
+            seed: 2,
+            figure: None,
+            only: None,
+        };
         let signature = tally(&options, Fault::Signature, PAPERS, None, 20).unwrap();
         assert_eq!(signature.spoilt, 20);
         // With the paper's number of positions, interleaved lines of two cores may also cost the next packet.

@@ -13,7 +13,7 @@ use super::*;
 use crate::reproduce::rig::{self, Rig};
 
 fn options() -> Options {
-    Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
+    Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, figure: None, only: None }
 }
 
 fn of(point: Point, layout: &Layout) -> GuestRates {
