@@ -89,7 +89,7 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
         match &self.help {
-            Some(help) => write!(f, " ({help})"),
+            Some(help) => write!(f, " ({})", help.replace('\n', " ")),
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use crate::figure::{AnyFigure, Determined, Kind, Provenance};
 use crate::library::{Library, Redraw};
 use crate::read::{Complaints, Read};
 use crate::scenario::Changed;
+use crate::siblings;
 use crate::source::{Place, Source};
 use crate::tree::{self, Entry, Node, Table, Value};
 use std::collections::BTreeSet;
@@ -20,6 +21,8 @@ pub trait Kindred: Read {
     const FOLDER: &'static str;
     /// Keys that are not inherited from the extended file.
     const OWN: &'static [&'static str] = &[];
+    /// The table whose entries can extend each other, if any.
+    const SIBLINGS: Option<[&'static str; 2]> = None;
 }
 
 /// A machine, part or scenario file: its text and later changes.
@@ -204,6 +207,9 @@ impl<T: Kindred> Doc<T> {
         }
         for change in &self.changes {
             change.apply(&mut tree).map_err(|wrong| Diagnostics::new(vec![*wrong]))?;
+        }
+        if let Some(path) = T::SIBLINGS {
+            siblings::resolve(&mut tree, path).map_err(|wrong| Diagnostics::new(vec![*wrong]))?;
         }
         Ok(tree)
     }

@@ -383,14 +383,11 @@ impl<'a> Surroundings<'a> {
         }
         let names: Vec<&str> = self.programs.iter().filter_map(|program| named(&program)).collect();
         let Some((host, word)) = what.split_once(':') else {
-            let near = suggest::nearest(what, names.iter().copied());
-            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             let help = match names.is_empty() {
                 true => "give it a `name`, or say `HOST:COMMAND`, such as `a:netserver`".to_owned(),
-                false => format!(
-                    "{near}there are {}; or `HOST:COMMAND`, such as `a:netserver`",
-                    suggest::list(names)
-                ),
+                false => {
+                    suggest::among(what, names, "there are") + "; or `HOST:COMMAND`, such as `a:netserver`"
+                }
             };
             return Err((format!("there is no program `{what}`"), help));
         };
@@ -562,11 +559,9 @@ impl<'a> Surroundings<'a> {
             let devices = own.devices.iter().filter_map(|device| device.name.as_deref());
             devices.chain(own.interfaces.iter().map(|interface| interface.name.as_str()))
         };
-        let near = suggest::nearest(name, names());
-        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-        let help = match suggest::list(names()) {
-            names if names.is_empty() => "give a `[[host.device]]` a `name`".to_owned(),
-            names => format!("{near}there are {names}; other devices need a `name`"),
+        let help = match names().next() {
+            None => "give a `[[host.device]]` a `name`".to_owned(),
+            Some(_) => suggest::among(name, names(), "there are") + "; other devices need a `name`",
         };
         Err((format!("there is no device `{name}`"), help))
     }
@@ -588,11 +583,9 @@ impl<'a> Surroundings<'a> {
         let borrows = &self.cluster.borrows;
         borrows.iter().position(|borrow| borrow.name.value == what).ok_or_else(|| {
             let names = || borrows.iter().map(|borrow| borrow.name.value.as_str());
-            let near = suggest::nearest(what, names());
-            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let help = match suggest::list(names()) {
-                names if names.is_empty() => "a `[[borrow]]` names what a host borrows".to_owned(),
-                names => format!("{near}there is borrowed: {names}"),
+            let help = match names().next() {
+                None => "a `[[borrow]]` names what a host borrows".to_owned(),
+                Some(_) => suggest::among(what, names(), "there is borrowed:"),
             };
             (format!("nobody borrows `{what}`"), help)
         })
@@ -602,9 +595,7 @@ impl<'a> Surroundings<'a> {
         let hosts = self.stations.hosts;
         hosts.iter().position(|host| host.name == name).ok_or_else(|| {
             let names = || hosts.iter().map(|host| host.name.as_str());
-            let near = suggest::nearest(name, names());
-            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let help = format!("{near}the hosts are {}", suggest::list(names()));
+            let help = suggest::among(name, names(), "the hosts are");
             (what, (format!("there is no host `{name}`"), help))
         })
     }
@@ -788,9 +779,7 @@ impl<'a> Surroundings<'a> {
         }
         let all = NetCounter::ALL.iter();
         let Some((_, counter)) = all.clone().find(|(spelt, _)| *spelt == counter) else {
-            let near = suggest::nearest(counter, all.clone().map(|(spelt, _)| *spelt));
-            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let help = format!("{near}there are {}", suggest::list(all.map(|(spelt, _)| *spelt)));
+            let help = suggest::among(counter, all.map(|(spelt, _)| *spelt), "there are");
             return Err((format!("a network device has no counter `{counter}`"), help));
         };
         Ok(Condition { host, counter: EventCounter::Net(name.to_owned(), *counter), more_than })
@@ -820,9 +809,7 @@ fn with_interrupts(host: &HostSetup, name: &str) -> Result<String, NotFound> {
         let net = host.interfaces.iter().chain(members()).map(|interface| interface.name.as_str());
         net.chain(host.disks.iter().map(|disk| disk.name.as_str()))
     };
-    let near = suggest::nearest(name, names());
-    let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-    Err((format!("there is no device `{name}`"), format!("{near}the host's are {}", suggest::list(names()))))
+    Err((format!("there is no device `{name}`"), suggest::among(name, names(), "the host's are")))
 }
 
 fn cannot_be(setting: &str, value: &Placed<String>) -> String {

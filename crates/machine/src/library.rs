@@ -350,14 +350,10 @@ impl Library {
             return Ok(Arc::new(Source { name: (*path).into(), text: (*text).into() }));
         }
         let names = self.names(folder);
-        let near = suggest::nearest(name, names.iter().map(String::as_str));
-        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        let known = suggest::among(name, names.iter().map(String::as_str), "there are");
         Err(Missing {
             message: format!("there is no {what} called `{name}`"),
-            help: Some(format!(
-                "{near}there are {}; or give the path of a .toml file",
-                suggest::list(names.iter().map(String::as_str))
-            )),
+            help: Some(known + "; or give the path of a .toml file"),
         })
     }
 }

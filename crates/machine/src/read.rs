@@ -179,12 +179,7 @@ pub(crate) fn table<'a>(
         }
         let diagnostic = Diagnostic::new(&entry.key, format!("unknown key `{key}` in {}", titled(name)))
             .label("not a key of this table");
-        complaints.push(diagnostic.help(match suggest::nearest(key, known.iter().copied()) {
-            Some(near) => {
-                format!("did you mean `{near}`? The keys here are {}", suggest::list(known.iter().copied()))
-            }
-            None => format!("the keys here are {}", suggest::list(known.iter().copied())),
-        }));
+        complaints.push(diagnostic.help(suggest::among(key, known.iter().copied(), "the keys here are")));
     }
     Some(table)
 }

@@ -357,8 +357,7 @@ pub(crate) fn name_of<T: Copy>(
     if let Some((_, value)) = all.iter().find(|(spelling, _)| *spelling == text) {
         return Some(*value);
     }
-    let near = crate::suggest::nearest(text, all.iter().map(|(spelling, _)| *spelling));
-    let help = near.map_or_else(allowed, |near| format!("did you mean `{near}`? It is {}", allowed()));
+    let help = crate::suggest::among(text, all.iter().map(|(spelling, _)| *spelling), "one of");
     complaints.push(Diagnostic::new(&node.place, format!("`{name}` cannot be \"{text}\"")).help(help));
     None
 }

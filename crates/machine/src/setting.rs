@@ -98,9 +98,7 @@ fn only_at_load<D: Read>(
     let Shape::Table(keys) = D::shape() else { unreachable!("a driver's parameters are a table") };
     let names = || keys.iter().map(|key| key.name);
     if !names().any(|name| name == parameter) {
-        let near = suggest::nearest(parameter, names());
-        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-        let all = format!("{near}there are {}", suggest::list(names()));
+        let all = suggest::among(parameter, names(), "there are");
         return (format!("`{driver}` has no parameter `{parameter}`"), all);
     }
     match elsewhere(parameter) {

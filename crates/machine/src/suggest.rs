@@ -1,4 +1,4 @@
-//! "Did you mean": finds the nearest of a list of names.
+//! "Did you mean": the nearest of a list of names, and what to say to an unknown one.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 ///
 /// Of several equally close names, prefers one that contains all letters typed, in order (`llc` for `lc`, not `l1`),
 /// then the one with the longest common prefix, then the shortest.
-pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = fold(given);
     let limit = 1 + given.chars().count() / 4;
     let rank = |name: &str| {
@@ -18,6 +18,24 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     let near =
         known.into_iter().map(|name| (rank(name), name)).filter(|((distance, ..), _)| *distance <= limit);
     near.min().map(|(_, name)| name)
+}
+
+/// What to say to an unknown name: the nearest of the known ones, if one is close, on a line of its own, then `rest`.
+pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>, rest: &str) -> String {
+    match nearest(given, known) {
+        Some(near) => format!("did you mean `{near}`?\n{rest}"),
+        None => rest.to_owned(),
+    }
+}
+
+/// As [`did_you_mean`], followed by all known names after `intro`, as in "there are `a`, `b`".
+pub(crate) fn among<'a>(
+    given: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+    intro: &str,
+) -> String {
+    let rest = format!("{intro} {}", list(known.clone()));
+    did_you_mean(given, known, &rest)
 }
 
 /// Normalizes case and dashes for comparison.

@@ -488,3 +488,69 @@ fn a_virtual_nic_has_an_uplink_that_sorts_by_address() {
         load(&L2FWD.replace("[host.nic_driver]", "[host.hypervisor]\nperiod = \"1 us\"\n[host.nic_driver]"));
     assert!(said.expect_err("too often").contains("100 us at least"));
 }
+
+/// A host whose slots are one of x4 and, two of them at most, wider ones; the device has no `slot`.
+fn in_slots(slots: &str, device: &str) -> Result<ComputerSetup, String> {
+    load(&format!(
+        "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"xeon-8160\"\n{slots}\n[[host.device]]\n{device}\n"
+    ))
+}
+
+#[test]
+fn a_device_without_a_slot_takes_one_that_fits_it() {
+    // The bays come first by name; they have four lanes.
+    for (device, slot) in [("drive = \"optane-900p\"", "bay"), ("nic = \"connectx4\"", "slot")] {
+        let setup = in_slots("", device).unwrap();
+        assert_eq!(setup.hosts[0].devices[0].links[0].name, slot, "{device}");
+        assert!(setup.doubts.is_empty(), "{device}");
+    }
+}
+
+#[test]
+fn where_no_slot_fits_the_widest_is_taken_and_told() {
+    let narrow = "change.host.port.slot.width = 8\nchange.host.port.slot-socket1.generation = 2";
+    let setup = in_slots(narrow, "nic = \"connectx4\"").unwrap();
+    assert_eq!(setup.hosts[0].devices[0].links[0].name, "slot");
+    let told = setup.doubts.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(
+        told.contains("no free slot of xeon-8160 has Gen3 x16: this is in `slot`, which has Gen3 x8"),
+        "{told}"
+    );
+    // Named, it is meant.
+    let setup = in_slots(narrow, "nic = \"connectx4\"\nslot = \"slot\"").unwrap();
+    assert!(setup.doubts.is_empty());
+}
+
+/// A machine that extends the T430, with these further lines.
+fn machine(lines: &str) -> Result<machine::Machine, String> {
+    let text = format!("name = \"x\"\nsummary = \"x\"\nextends = \"dell-t430\"\n{lines}\n");
+    let doc = Doc::<machine::Machine>::from_text(&Library::built_in(), "x.toml", &text);
+    doc.read().map_err(|wrong| wrong.to_string())
+}
+
+#[test]
+fn a_slot_extends_a_slot_of_its_machine() {
+    let source = "source = \"assumed: a bay\"";
+    let own = machine(&format!(
+        "[host.port.bay]\nextends = \"slot\"\n{source}\nwidth = 4\n[host.port.bay.credits]\n{source}\nph = 32\n\
+         [host.port.rear]\nextends = \"bay\"\n{source}\nsocket = 1"
+    ))
+    .unwrap();
+    let (slot, bay, rear) = (&own.host.port["slot"], &own.host.port["bay"], &own.host.port["rear"]);
+    assert_eq!((bay.width.value.get(), bay.generation.value), (4, slot.generation.value));
+    assert_eq!((bay.credits.ph.value, bay.credits.pd.value), (32, slot.credits.pd.value));
+    assert_eq!((rear.socket.value, rear.width.value.get(), rear.credits.ph.value), (1, 4, 32));
+    // How many there are is each one's own.
+    assert_eq!((slot.count(), bay.count()), (2, 1));
+    let wrong = machine("[host.port.bay]\nextends = \"slott\"").unwrap_err();
+    assert!(wrong.contains("x.toml:5:") && wrong.contains("did you mean `slot`?"), "{wrong}");
+    let round =
+        machine("[host.port.bay]\nextends = \"rear\"\n[host.port.rear]\nextends = \"bay\"").unwrap_err();
+    assert!(round.contains("circle"), "{round}");
+}
+
+#[test]
+fn a_machine_may_lack_a_slot_of_the_one_that_it_extends() {
+    let own = machine("[host.port.slot-socket1]\nslots = { value = 0, source = \"assumed: none\" }").unwrap();
+    assert_eq!(own.host.port.keys().collect::<Vec<_>>(), ["slot"]);
+}

@@ -23,7 +23,8 @@ record! {
     pub struct DeviceEntry {
         /// Name, for references; unique on the host.
         name: Option<Placed<String>>,
-        /// The slot; the machine's first free one if not given.
+        /// The slot; the machine's first free one that has its generation and lanes if not given. If none has, the one
+        /// that carries most, with a warning.
         slot: Option<Placed<String>>,
         /// Its upstream links, if there are several: `links = [{ slot = "slot", lanes = 8 }, { slot = "slot-socket1",
         /// lanes = 8 }]`.

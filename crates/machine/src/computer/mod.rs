@@ -277,7 +277,7 @@ impl ComputerSetup {
         riser::resolve(&mut scenario.host, &mut wrong);
         let mut hosts: Vec<HostSetup> =
             (0..).zip(&scenario.host).map(|(n, entry)| host(library, n, entry)).collect::<Result<_, _>>()?;
-        slot::place(&scenario.host, &mut hosts, &mut wrong);
+        slot::place(&scenario.host, &mut hosts, &mut wrong, &mut doubts);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }

@@ -39,7 +39,7 @@ record! {
         name: Placed<String>,
         /// The switch: a name, or the path of a file.
         part: Placed<String>,
-        /// The slot of its upstream link; the machine's first free one if not given.
+        /// The slot of its upstream link; the machine's first free one that has its generation and lanes if not given.
         slot: Option<Placed<String>>,
         /// Lanes of the slot that it uses; all if not given.
         lanes: Option<Placed<LinkWidth>>,
@@ -138,7 +138,8 @@ struct LinkRequest<'a> {
     lanes: Option<&'a Placed<LinkWidth>>,
     /// Where to report errors, if nothing else is named.
     place: &'a Place,
-    /// Maximum lanes, limited by its owner.
+    /// Maximum generation and lanes, limited by its owner.
+    generation: u32,
     most: u32,
     /// Whether it is another slot of the preceding request's link.
     is_other: bool,
@@ -153,12 +154,19 @@ struct Taken {
     place: Place,
 }
 
-/// Assigns a slot to each link of each switch and device; links with an explicit slot come first.
-pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
+/// Assigns a slot to each link of each switch and device; links with an explicit slot come first. A link without one
+/// that finds no slot of its generation and width is a doubt.
+pub(super) fn place(
+    entries: &[HostEntry],
+    hosts: &mut [HostSetup],
+    wrong: &mut Vec<Diagnostic>,
+    doubts: &mut Vec<Diagnostic>,
+) {
     let mut wanted = Vec::new();
     for (host, entry) in entries.iter().enumerate() {
         for (number, switch) in entry.switch.iter().enumerate() {
-            let most = hosts[host].switches[number].file.link.width.value.get();
+            let link = &hosts[host].switches[number].file.link;
+            let (generation, most) = (link.generation.value.get(), link.width.value.get());
             let (slot, lanes, place) = (switch.slot.as_ref(), switch.lanes.as_ref(), &switch.part.place);
             wanted.push(LinkRequest {
                 host,
@@ -167,6 +175,7 @@ pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut 
                 of: None,
                 lanes,
                 place,
+                generation,
                 most,
                 is_other: false,
             });
@@ -179,7 +188,7 @@ pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut 
     let mut found: Vec<Option<(Which, u32)>> = wanted.iter().map(|_| None).collect();
     for named in [true, false] {
         for (want, found) in wanted.iter().zip(&mut found).filter(|(want, _)| want.slot.is_some() == named) {
-            match find(want, hosts, &mut taken) {
+            match find(want, hosts, &mut taken, doubts) {
                 Ok(place) => *found = Some(place),
                 Err(diagnostic) => wrong.push(*diagnostic),
             }
@@ -234,6 +243,7 @@ fn links_of<'a>(
         None => vec![(device.slot.as_ref(), None, None, None)],
     };
     let most = LinkWidth::at_most(each.min(all / given.len().max(1) as u32));
+    let generation = kind.link().generation.value.get();
     let asked: u32 = given.iter().map(|(_, _, lanes, _)| lanes.map_or(most, |lanes| lanes.value.get())).sum();
     if let Some(links) = device.links.as_ref().filter(|_| asked > all) {
         let message = format!("{asked} lanes are more than {} has", kind.name());
@@ -249,6 +259,7 @@ fn links_of<'a>(
             of,
             lanes,
             place: device.place(),
+            generation,
             most,
             is_other: n > 0,
         };
@@ -261,12 +272,14 @@ fn find(
     want: &LinkRequest<'_>,
     hosts: &[HostSetup],
     taken: &mut BTreeMap<Which, Vec<Taken>>,
+    doubts: &mut Vec<Diagnostic>,
 ) -> Result<(Which, u32), Box<Diagnostic>> {
     let host = match want.of {
         None => want.host,
         Some(name) => hosts.iter().position(|host| host.name == name.value).ok_or_else(|| {
-            let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
-            Diagnostic::new(&name.place, "there is no such host").help(format!("there are {names}"))
+            let known = hosts.iter().map(|host| host.name.as_str());
+            let help = crate::suggest::among(&name.value, known, "there are");
+            Diagnostic::new(&name.place, "there is no such host").help(help)
         })?,
     };
     let machine = &hosts[host].machine;
@@ -277,12 +290,12 @@ fn find(
             None => roots(host, &machine.host.port).find(|which| which.name(hosts) == slot.value).ok_or_else(|| {
                 let message = format!("{} has no slot `{}`", machine.name, slot.value);
                 let names: Vec<_> = roots(host, &machine.host.port).map(|which| which.name(hosts)).collect();
-                let names = crate::suggest::list(names.iter().map(String::as_str));
+                let known = crate::suggest::among(&slot.value, names.iter().map(String::as_str), "its slots are");
                 let switch = hosts[host].switches.first().map(|switch| format!("; a switch's are `{}:1` and so on", switch.name));
-                Diagnostic::new(place, message).help(format!("its slots are {names}{}", switch.unwrap_or_default()))
+                Diagnostic::new(place, message).help(known + &switch.unwrap_or_default())
             })?,
         },
-        None => roots(host, &machine.host.port).find(|which| !taken.contains_key(which)).ok_or_else(|| {
+        None => free(want, hosts, host, taken, doubts).ok_or_else(|| {
             let message = format!("{} has no free slot left", machine.name);
             Diagnostic::new(place, message).help(
                 "a `[[host.switch]]`, `links` with `lanes`, which share a slot, or another `slots` of the machine's `host.port`",
@@ -321,6 +334,48 @@ fn find(
     let (shares, is_other) = (want.lanes.is_some(), want.is_other);
     others.push(Taken { lanes, shares, is_other, place: place.clone() });
     Ok((which, want.lanes.map_or(want.most, |lanes| lanes.value.get()).min(has)))
+}
+
+/// The first free slot of a host that has all that the link can use. If there is none, the first of those that carry
+/// most, which is a doubt: nobody may have meant it.
+fn free(
+    want: &LinkRequest<'_>,
+    hosts: &[HostSetup],
+    host: usize,
+    taken: &BTreeMap<Which, Vec<Taken>>,
+    doubts: &mut Vec<Diagnostic>,
+) -> Option<Which> {
+    let machine = &hosts[host].machine;
+    let lanes = want.lanes.map_or(want.most, |lanes| lanes.value.get());
+    let port = |which: &Which| match &which.slot {
+        Slot::Root(name, _) => machine.host.port.get(name),
+        Slot::Switch(..) => None,
+    };
+    // Each generation has twice the rate of the one before, so the shift compares rates.
+    let carries = |which: &Which| {
+        let (generation, width) =
+            port(which).map_or((0, 0), |port| (port.generation.value.get(), port.width.value.get()));
+        width.min(lanes) << generation.min(want.generation)
+    };
+    // The last of several largest would be the maximum: reversed, it is the first.
+    let mut all: Vec<Which> =
+        roots(host, &machine.host.port).filter(|which| !taken.contains_key(which)).collect();
+    all.reverse();
+    let chosen = all.into_iter().max_by_key(carries)?;
+    if carries(&chosen) < lanes << want.generation
+        && let Some(port) = port(&chosen)
+    {
+        let slot = format!("{} {}", port.generation.value, port.width.value);
+        let message = format!(
+            "no free slot of {} has Gen{} x{lanes}: this is in `{}`, which has {slot}",
+            machine.name,
+            want.generation,
+            chosen.name(hosts)
+        );
+        let help = "name its `slot` to say that it is meant, or change the machine's `host.port`";
+        doubts.push(Diagnostic::new(want.place, message).help(help).doubt());
+    }
+    Some(chosen)
 }
 
 /// A downstream port of a host's switch.

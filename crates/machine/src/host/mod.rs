@@ -42,6 +42,7 @@ impl Kindred for Machine {
     const WHAT: &'static str = "machine";
     const FOLDER: &'static str = "machines";
     const OWN: &'static [&'static str] = &["residuals"];
+    const SIBLINGS: Option<[&'static str; 2]> = Some(["host", "port"]);
 }
 
 record! {

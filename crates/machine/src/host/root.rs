@@ -196,10 +196,12 @@ record! {
 record! {
     /// A root port and its slot, as configured by firmware.
     pub struct RootPort {
+        /// The slot of the same machine whose figures are this one's as far as it gives none, such as `slot`.
+        extends: Option<String>,
         /// The port's socket, counted from 0.
         socket: Figure<u32>,
         /// Number of identical slots, each with its own port: the first has this table's name, the others `NAME.1`
-        /// and so on; 1 if not given.
+        /// and so on; 1 if not given. With 0, a machine lacks a slot of the machine that it extends.
         slots: Option<Figure<Count>>,
         /// The port's maximum generation.
         generation: Figure<LinkGeneration>,

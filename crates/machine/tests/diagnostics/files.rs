@@ -77,7 +77,8 @@ fn several_errors_at_once() {
             5 | seeds = 4
               | ^^^^^ not a key of this table
               |
-              = help: did you mean `seed`? The keys here are `name`, `summary`, `machine`, `card`, `slot`, `change`, `change_card`, `seed`, `pcie_bench`
+              = help: did you mean `seed`?
+                      the keys here are `name`, `summary`, `machine`, `card`, `slot`, `change`, `change_card`, `seed`, `pcie_bench`
 
             error: `test` cannot be "LAT_WR"
              --> my.toml:8:19
@@ -85,7 +86,8 @@ fn several_errors_at_once() {
             8 | test = ["LAT_RD", "LAT_WR"]
               |                   ^^^^^^^^
               |
-              = help: did you mean `LAT_WRRD`? It is one of `LAT_RD`, `LAT_WRRD`, `BW_RD`, `BW_WR`, `BW_RDWR`
+              = help: did you mean `LAT_WRRD`?
+                      one of `LAT_RD`, `LAT_WRRD`, `BW_RD`, `BW_WR`, `BW_RDWR`
 
             error: `pattern` cannot be "random"
              --> my.toml:9:11
@@ -93,7 +95,8 @@ fn several_errors_at_once() {
             9 | pattern = "random"
               |           ^^^^^^^^
               |
-              = help: did you mean `rand`? It is one of `seq`, `rand`
+              = help: did you mean `rand`?
+                      one of `seq`, `rand`
 
             error: `cache` cannot be "hot"
               --> my.toml:10:9

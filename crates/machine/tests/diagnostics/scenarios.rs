@@ -42,7 +42,8 @@ fn unknown_machine() {
             4 | machine = "dell-t340"
               |           ^^^^^^^^^^^
               |
-              = help: did you mean `dell-t430`? there are `dell-r720`, `dell-r730`, `dell-r840`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`, `xeon-8160`, `zen-root`; or give the path of a .toml file"#]],
+              = help: did you mean `dell-t430`?
+                      there are `dell-r720`, `dell-r730`, `dell-r840`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`, `xeon-8160`, `zen-root`; or give the path of a .toml file"#]],
     );
 }
 
@@ -106,7 +107,8 @@ fn a_wrong_change_of_the_machine() {
             8 | ddio_wayz = 4
               | ^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`?
+                      the keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
     );
 }
 
@@ -157,7 +159,8 @@ fn a_key_set_that_is_not_there() {
             1 | host.llc.ddioways=4
               | ^^^^^^^^^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`?
+                      the keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
     );
 }
 
