@@ -1,7 +1,6 @@
 //! Errors of commands.
 
 use std::fmt;
-use std::io::IsTerminal;
 
 /// An error message for the user, as it is shown.
 pub struct Failure(String);
@@ -16,6 +15,17 @@ impl Failure {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr().lock(), "{self}");
     }
+
+    /// A name that is not among the known ones: the nearest, if one is close, then `rest`, each on a line of its own.
+    pub fn unknown<'a>(
+        what: &str,
+        given: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        rest: &str,
+    ) -> Self {
+        let help = machine::did_you_mean(given, known, rest).replace('\n', "\n  ");
+        Self::new(format!("there is no {what} called `{given}`\n  {help}"))
+    }
 }
 
 impl fmt::Display for Failure {
@@ -26,7 +36,7 @@ impl fmt::Display for Failure {
 
 /// Problems of a file, with its source lines.
 pub fn render(diagnostics: &machine::Diagnostics) -> String {
-    diagnostics.render(std::io::stderr().is_terminal())
+    diagnostics.render(crate::colour::of_errors())
 }
 
 impl From<machine::Diagnostics> for Failure {

@@ -4,7 +4,9 @@
 //! failed; 2 invalid input; 130 interrupted by Ctrl-C, 143 and 129 by other signals.
 
 mod closed;
+mod colour;
 mod command;
+mod complete;
 mod failure;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod huge_pages;
@@ -17,7 +19,7 @@ mod uncertain;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// PCIe host I/O simulated in software, checked against measurements of real machines.
 #[derive(Parser)]
@@ -48,21 +50,31 @@ Exit status: 0 done, 1 outside a tolerance under --check or a program failed, 2 
 #[derive(clap::Args, Clone)]
 struct Common {
     /// Number of simulation threads; by default, one per core. Results do not depend on it.
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, global = true, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// A folder laid out like the repository (machines/, machines/parts/, scenarios/) to search first.
-    #[arg(long, global = true, value_name = "FOLDER")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FOLDER")]
     library: Option<std::path::PathBuf>,
     /// Simulate everything again, without reading or writing the cache. The cache is in $NEARFAR_CACHE, or in
     /// `nearfar` in the user's cache folder.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     no_cache: bool,
     /// Show no progress.
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, hide_short_help = true)]
     quiet: bool,
     /// Show where results come from, too: version, seed, changes, and digests of all files. Output files always say so.
     #[arg(long, short, global = true)]
     verbose: bool,
+    /// When messages are coloured.
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto"
+    )]
+    color: colour::Colour,
 }
 
 /// Enables the result cache, with this program's own bytes as part of its key.
@@ -77,6 +89,7 @@ enum Command {
     Compare(command::compare::CompareArgs),
     Completions(command::shell::Completions),
     Diff(command::diff::DiffArgs),
+    Draw(command::draw::DrawArgs),
     Fit(command::fit::FitArgs),
     Lend(command::lend::LendArgs),
     Machines(command::machines::MachinesArgs),
@@ -108,8 +121,21 @@ impl Command {
     }
 }
 
+/// The command line's parser. `-h` fits on a screen: examples and what is common to all commands are for `--help`.
+fn parser() -> clap::Command {
+    let long_only = |command: clap::Command| {
+        let examples = command.get_after_help().cloned().unwrap_or_default();
+        command.after_long_help(examples).after_help("Examples, and all options: --help")
+    };
+    complete::with_values(long_only(Arguments::command()).mut_subcommands(long_only))
+}
+
 fn main() -> ExitCode {
-    let Arguments { common, command } = match Arguments::try_parse() {
+    // A shell that asks what completes a line gets its answer here, and the program ends.
+    clap_complete::CompleteEnv::with_factory(parser).complete();
+    let colour = colour::choose(std::env::args());
+    let parsed = parser().color(colour).try_get_matches();
+    let Arguments { common, command } = match parsed.and_then(|found| Arguments::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
         // Help and version are normal output: a write error is reported.
         Err(told) if !told.use_stderr() => {
@@ -151,6 +177,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
         Command::Completions(arguments) => command::shell::completions(&arguments),
         Command::Diff(arguments) => command::diff::run(&common, &arguments),
+        Command::Draw(arguments) => command::draw::run(&common, &arguments),
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
         Command::Lend(arguments) => command::lend::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
@@ -178,7 +205,6 @@ fn main() -> ExitCode {
 /// Tests that the examples in help texts and in the README work: they parse, and the files that they name exist.
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
     use machine::Library;
 
     use super::*;
@@ -213,6 +239,7 @@ mod tests {
         match &command {
             Command::Run(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Trace(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
+            Command::Draw(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Lend(arguments) => {
                 let command::lend::LendCommand::Cost(arguments) = &arguments.what;
@@ -262,11 +289,11 @@ mod tests {
 
     #[test]
     fn examples_in_helps_work() {
-        let mut program = Arguments::command();
+        let mut program = parser();
         program.build();
-        check_all("nearfar", &program.get_after_help().unwrap().to_string(), 9);
+        check_all("nearfar", &program.get_after_long_help().unwrap().to_string(), 9);
         for command in program.get_subcommands().filter(|command| command.get_name() != "help") {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             check_all(command.get_name(), &help, 1);
         }
     }
@@ -283,6 +310,35 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        parser().debug_assert();
+    }
+
+    #[test]
+    fn short_helps_fit_on_a_screen() {
+        let mut program = parser();
+        program.build();
+        assert!(program.render_help().to_string().lines().count() <= 40);
+        for command in program.get_subcommands_mut() {
+            let help = command.render_help().to_string();
+            assert!(help.lines().count() <= 40, "{help}");
+        }
+    }
+
+    #[test]
+    fn words_are_completed_by_what_there_is() {
+        for (line, wanted) in [
+            (&["run", "oct"][..], "octo"),
+            (&["machines", "conn"], "connectx4"),
+            (&["bench", "--machine", "dell-t4"], "dell-t430"),
+            (&["programs", "net"], "netperf"),
+            (&["reference", "ni"], "nic"),
+            (&["new", "ni"], "nic"),
+        ] {
+            let words = ["nearfar"].iter().chain(line).map(std::ffi::OsString::from).collect();
+            let found = clap_complete::engine::complete(&mut parser(), words, line.len(), None).unwrap();
+            let found: Vec<_> =
+                found.iter().map(|candidate| candidate.get_value().to_string_lossy()).collect();
+            assert!(found.iter().any(|word| word == wanted), "{line:?}: {found:?}");
+        }
     }
 }

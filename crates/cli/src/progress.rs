@@ -66,7 +66,10 @@ impl Estimate {
 pub fn of(common: &Common) -> Box<dyn Progress> {
     match common.quiet {
         true => Box::new(Silent),
-        false => Box::new(Bar { is_watched: std::io::stderr().is_terminal(), work: Mutex::new(None) }),
+        false => Box::new(Bar {
+            is_watched: std::io::stderr().is_terminal() && !crate::colour::is_dumb(),
+            work: Mutex::new(None),
+        }),
     }
 }
 

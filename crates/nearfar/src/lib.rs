@@ -64,6 +64,7 @@
 //! | [`prototype`] | a device of your own in a slot of a simulated host |
 //! | [`reproduce`] | claims of papers, judged |
 //! | [`trace`] | what passes the links, packet by packet |
+//! | [`draw`] | a scenario as a picture |
 //! | [`cache`] | results that were simulated before |
 //!
 //! Types of other crates in this interface are re-exported under the crates' names: [`machine`], [`platform`],
@@ -76,6 +77,7 @@ pub mod changes;
 pub mod compare;
 pub mod computer;
 pub mod counters;
+pub mod draw;
 pub mod experiment;
 pub mod fit;
 pub mod lend_cost;

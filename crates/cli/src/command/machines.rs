@@ -284,12 +284,9 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
     if !name.ends_with(".toml") {
         let folders = KINDS.iter().map(|kind| kind.folder).chain(["scenarios"]);
         let names: Vec<String> = folders.flat_map(|folder| library.names(folder)).collect();
-        let near = machine::nearest(name, names.iter().map(String::as_str));
-        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-        return Err(Failure::new(format!(
-            "there is nothing called `{name}`; {near}`nearfar machines` lists machines, cards, drives, NICs, GPUs, NTB adapters, \
-             switches, kernels and scenarios"
-        )));
+        let all = "`nearfar machines` lists machines, cards, drives, NICs, GPUs, NTB adapters, switches, kernels and \
+                   scenarios";
+        return Err(Failure::unknown("file", name, names.iter().map(String::as_str), all));
     }
     let doc = Doc::<Scenario>::load(library, name)?;
     let keys = ["pcie_bench", "program", "card"];

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod compare;
 pub mod diff;
+pub mod draw;
 pub mod fit;
 pub mod lend;
 pub mod machines;

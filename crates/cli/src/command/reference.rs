@@ -60,12 +60,8 @@ pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
 fn find<'a>(shapes: &'a [FileShape], kind: &str) -> Result<&'a FileShape, Failure> {
     shapes.iter().find(|shape| shape.name == kind).ok_or_else(|| {
         let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
-        let near = machine::nearest(kind, names.iter().copied());
-        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-        Failure::new(format!(
-            "there is no kind of file called `{kind}`; {near}there are {}",
-            names.join(", ")
-        ))
+        let known = format!("there are {}", names.join(", "));
+        Failure::unknown("kind of file", kind, names.iter().copied(), &known)
     })
 }
 
@@ -75,7 +71,11 @@ fn find<'a>(shapes: &'a [FileShape], kind: &str) -> Result<&'a FileShape, Failur
 Examples:
   nearfar new nic my-nic.toml                 a NIC that is `modern` but for what you change
   nearfar new machine my-box.toml --from dell-r730
-  nearfar new scenario my-test.toml && nearfar run my-test.toml")]
+  nearfar new machine my-box.toml \"sockets:2 cores:32 mem:8ch ddr5-4800 slots:4x16g5\"
+  nearfar new scenario my-test.toml && nearfar run my-test.toml
+
+A machine's line has sockets:N cores:N clock:2.6GHz llc:60MiB mem:8ch ddr5-4800 128GiB interconnect:48GB/s slots:4x16g5,8x4g5@1;
+cores, llc and mem are those of one socket. What it does not say is from the nearest machine, which is named.")]
 pub struct New {
     /// The kind of file.
     #[arg(value_parser = KINDS)]
@@ -83,7 +83,9 @@ pub struct New {
     /// Where to write it; the file must not exist yet.
     #[arg(value_parser = output::file)]
     file: PathBuf,
-    /// Name of the file to extend.
+    /// A machine in one line, such as "sockets:2 cores:32 mem:8ch ddr5-4800 slots:4x16g5".
+    line: Vec<String>,
+    /// Name of the file to extend; of a machine in one line, the most similar one if not given.
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
 }
@@ -103,6 +105,14 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
     if arguments.file.extension().is_none_or(|extension| extension != "toml") {
         return Err(Failure::new("a file ends in .toml: that tells its path from a name"));
     }
+    let library = input::library(common);
+    if !arguments.line.is_empty() {
+        if arguments.kind != "machine" {
+            return Err(Failure::new("only a machine can be described in one line"));
+        }
+        let line = arguments.line.join(" ");
+        return from_line(&library, arguments, &name, &line);
+    }
     let (folder, usual) = match arguments.kind.as_str() {
         "machine" => ("machines", "dell-t430"),
         "card" => ("machines/parts", "nfp6000"),
@@ -112,17 +122,11 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
         "kernel" => ("machines/kernels", "linux"),
         _ => ("scenarios", "netperf"),
     };
-    let library = input::library(common);
     let from = arguments.from.as_deref().unwrap_or(usual);
     let known = library.names(folder);
     if !known.iter().any(|name| name == from) {
-        let near = machine::nearest(from, known.iter().map(String::as_str));
-        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-        let kind = &arguments.kind;
-        return Err(Failure::new(format!(
-            "there is no {kind} called `{from}`; {near}there are {}",
-            known.join(", ")
-        )));
+        let all = format!("there are {}", known.join(", "));
+        return Err(Failure::unknown(&arguments.kind, from, known.iter().map(String::as_str), &all));
     }
     let text = match folder {
         "scenarios" => {
@@ -135,6 +139,28 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
     };
     output::write(&arguments.file, text.as_bytes())?;
     output::complain(&format!("written: {}", arguments.file.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a machine that a line describes.
+fn from_line(
+    library: &machine::Library,
+    arguments: &New,
+    name: &str,
+    line: &str,
+) -> Result<ExitCode, Failure> {
+    let made = machine::outline(library, name, line, arguments.from.as_deref())?;
+    output::write(&arguments.file, made.text.as_bytes())?;
+    let file = arguments.file.display();
+    let nearest = if arguments.from.is_some() { "" } else { ", the most similar machine" };
+    output::complain(&format!(
+        "written: {file}: what the line does not say is from {}{nearest}",
+        made.relative
+    ));
+    if !made.inherited.is_empty() {
+        output::complain(&output::prose(&format!("from there: {}", made.inherited.join(" "))));
+    }
+    output::complain(&format!("every figure with its source: nearfar machines {file}"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -136,7 +136,7 @@ fn on_computers(
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], library);
-    setup.doubts.iter().for_each(|doubt| output::complain(&doubt.render(false)));
+    setup.doubts.iter().for_each(|doubt| output::complain(&doubt.render(crate::colour::of_errors())));
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
     let mut rows = records::of_computers(setup, &counts, arguments.accounting);
     let intervals = intervals(common, arguments, &rows)?;

@@ -1,20 +1,23 @@
-//! `nearfar completions` and `nearfar manual`: shell completions and manual pages, generated from the program's
-//! arguments.
+//! `nearfar completions` and `nearfar manual`: what registers the program for completion with a shell, and manual pages,
+//! generated from the program's arguments.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
+use clap_complete::env::{EnvCompleter, Shells};
 
 use crate::failure::Failure;
 use crate::output;
 
-/// Print a shell completion script.
+/// Print a shell completion script: commands, options, scenarios, machines, devices, programs and keys.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar completions bash > ~/.local/share/bash-completion/completions/nearfar
-  nearfar completions zsh > ~/.zfunc/_nearfar")]
+  nearfar completions zsh > ~/.zfunc/_nearfar
+  nearfar completions fish > ~/.config/fish/completions/nearfar.fish
+
+The script asks `nearfar`, which has to be on the PATH.")]
 pub struct Completions {
     /// The shell whose completions are written to the standard output.
     shell: clap_complete::Shell,
@@ -33,15 +36,21 @@ pub struct Manual {
 
 /// Prints completions.
 pub fn completions(arguments: &Completions) -> Result<ExitCode, Failure> {
+    let shells = Shells::builtins();
+    let name = arguments.shell.to_string();
+    let known = || shells.names().collect::<Vec<_>>();
+    let shell: &dyn EnvCompleter = shells.completer(&name).ok_or_else(|| {
+        Failure::unknown("shell", &name, known(), &format!("there are {}", known().join(", ")))
+    })?;
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut crate::Arguments::command(), "nearfar", &mut text);
+    shell.write_registration("COMPLETE", "nearfar", "nearfar", "nearfar", &mut text).map_err(Failure::new)?;
     output::print(String::from_utf8_lossy(&text).trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes manual pages.
 pub fn manual(arguments: &Manual) -> Result<ExitCode, Failure> {
-    let mut program = crate::Arguments::command();
+    let mut program = crate::parser();
     program.build();
     let mut pages = vec![("nearfar".to_owned(), program.clone())];
     for command in program.get_subcommands().filter(|command| command.get_name() != "help") {

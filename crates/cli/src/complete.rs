@@ -1,0 +1,133 @@
+//! What shells complete beyond commands and options: scenarios, machines, devices, programs and keys. The shell asks the
+//! program itself.
+
+use std::ffi::OsStr;
+
+use clap::{Arg, Command};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
+use machine::{DeviceFile, Library, figures};
+use nearfar::experiment::Experiment;
+
+/// Gives the arguments of all commands what completes them.
+pub fn with_values(program: Command) -> Command {
+    program.mut_subcommands(|command| {
+        let name = command.get_name().to_owned();
+        command.mut_args(|arg| of(&name, arg))
+    })
+}
+
+fn of(command: &str, arg: Arg) -> Arg {
+    match (command, arg.get_id().as_str()) {
+        (_, "scenario") => arg.add(ArgValueCompleter::new(Names(&["scenarios"], true))),
+        ("machines", "name") => arg.add(ArgValueCompleter::new(Names(ALL, true))),
+        ("programs", "name") => arg.add(ArgValueCompleter::new(programs)),
+        (_, "machine") => arg.add(ArgValueCompleter::new(Names(&["machines"], true))),
+        (_, "card") => arg.add(ArgValueCompleter::new(Names(&["machines/parts"], true))),
+        ("new", "from") => arg.add(ArgValueCompleter::new(Names(ALL, false))),
+        ("reference", "kind") => arg.add(ArgValueCompleter::new(kinds)),
+        (_, "set" | "over") => arg.add(ArgValueCompleter::new(keys)),
+        _ => arg,
+    }
+}
+
+/// The folders of files by name.
+const ALL: &[&str] = &[
+    "machines",
+    "machines/parts",
+    "machines/nics",
+    "machines/drives",
+    "machines/gpus",
+    "machines/ntbs",
+    "machines/clusters",
+    "machines/switches",
+    "machines/kernels",
+    "scenarios",
+];
+
+fn beginning<'a>(current: &OsStr, all: impl IntoIterator<Item = &'a str>) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    all.into_iter().filter(|name| name.starts_with(&*current)).map(CompletionCandidate::new).collect()
+}
+
+/// The names of files in some folders of the library, and paths if these are possible as well.
+struct Names(&'static [&'static str], bool);
+
+impl ValueCompleter for Names {
+    fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
+        let library = Library::built_in();
+        let names: Vec<String> = self.0.iter().flat_map(|folder| library.names(folder)).collect();
+        let mut found = beginning(current, names.iter().map(String::as_str));
+        if self.1 && found.is_empty() {
+            let is_toml = |path: &std::path::Path| path.extension().is_some_and(|end| end == "toml");
+            found = PathCompleter::any().filter(is_toml).complete(current);
+        }
+        found
+    }
+}
+
+fn programs(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(current, workloads::PROGRAMS.iter().map(|program| program.name))
+}
+
+fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
+    let kinds: Vec<&str> = machine::file_shapes().iter().map(|shape| shape.name).collect();
+    beginning(current, kinds)
+}
+
+/// The keys of the scenario, or of the machine, that the command line names.
+fn keys(current: &OsStr) -> Vec<CompletionCandidate> {
+    let library = Library::built_in();
+    let words = || std::env::args().skip(1);
+    let scenarios = library.names("scenarios");
+    let named = words().find(|word| word.ends_with(".toml") || scenarios.contains(word));
+    let all = match named {
+        Some(name) => {
+            Experiment::load(&library, &name, "--set", &[]).map(|own| keys_of(&own)).unwrap_or_default()
+        }
+        None => words()
+            .find_map(|word| {
+                machine::Doc::<machine::Machine>::load(&library.aside(), &word).ok()?.read().ok()
+            })
+            .map(|machine| figures(&machine).into_iter().map(|figure| figure.path).collect())
+            .unwrap_or_default(),
+    };
+    let all: Vec<String> = all.into_iter().map(|key| key + "=").collect();
+    beginning(current, all.iter().map(String::as_str))
+}
+
+/// The keys of a scenario that can be changed.
+fn keys_of(experiment: &Experiment) -> Vec<String> {
+    let paths = |all: Vec<machine::Listed>| all.into_iter().map(|figure| figure.path);
+    match experiment {
+        Experiment::Bench(setup) => {
+            let own = ["pcie_bench.transfer_size", "pcie_bench.window", "pcie_bench.samples", "seed"];
+            let own = own.into_iter().map(str::to_owned);
+            own.chain(paths(figures(&setup.machine))).chain(paths(figures(&setup.card))).collect()
+        }
+        Experiment::Computers(setup) => {
+            let mut all = vec!["seed".to_owned()];
+            for host in &setup.hosts {
+                let mut add = |key: &str| all.push(format!("host.{}.{key}", host.name));
+                ["machine", "iommu", "kernel"].into_iter().for_each(&mut add);
+                for (number, device) in host.devices.iter().enumerate() {
+                    add(&format!("device.{number}.slot"));
+                    let own = match &device.kind {
+                        DeviceFile::Drive(drive) => figures(&drive.file),
+                        DeviceFile::Nic(nic) => figures(&**nic),
+                        DeviceFile::Gpu(gpu) => figures(&**gpu),
+                        DeviceFile::Card(card) => figures(&**card),
+                        DeviceFile::Ntb(ntb) => figures(&**ntb),
+                    };
+                    paths(own).for_each(|path| add(&format!("device.{number}.change.{path}")));
+                }
+                paths(figures(&host.machine)).for_each(|path| add(&format!("change.{path}")));
+                paths(figures(&host.kernel)).for_each(|path| add(&format!("change_kernel.{path}")));
+            }
+            let programs = 0..setup.programs.len();
+            all.extend(
+                programs.flat_map(|n| ["run", "cpus", "start"].map(|key| format!("program.{n}.{key}"))),
+            );
+            all
+        }
+    }
+}
