@@ -302,7 +302,7 @@ mod tests {
     fn examples_in_documents_work() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for (document, least) in
-            [("README.md", 15), ("docs/commands.md", 30), ("docs/scenarios.md", 3), ("docs/outputs.md", 3)]
+            [("README.md", 6), ("docs/commands.md", 30), ("docs/scenarios.md", 3), ("docs/outputs.md", 3)]
         {
             check_all(document, &std::fs::read_to_string(root.join(document)).unwrap(), least);
         }

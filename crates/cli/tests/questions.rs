@@ -1,4 +1,5 @@
-//! The questions of README are answered by the commands that stand there, as they stand there.
+//! The questions of docs/commands.md are answered by the commands that stand there, as they stand there, and README's
+//! first command says what README shows.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +9,10 @@ const MOST: usize = 5;
 
 /// The commands of each question: blocks of the section that the guide is.
 fn questions() -> Vec<Vec<String>> {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
-    let (_, guide) = readme.split_once("## Three questions\n").expect("the section");
-    let (guide, _) = guide.split_once("\n## ").expect("what follows it");
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md")).unwrap();
+    let (_, guide) = page.split_once("## Three questions\n").expect("the section");
+    let guide = guide.split("\n## ").next().unwrap_or(guide);
     let commands = |block: &str| block.trim().lines().map(str::to_owned).collect();
     guide.split("```").skip(1).step_by(2).map(commands).collect()
 }
@@ -83,4 +85,30 @@ fn what_a_remote_nic_costs() {
 #[test]
 fn reproduce_change_and_measure_again() {
     answers(2, &["claims:", "lat_dma_sizes", "changed: --set host.llc.ddio_ways=0"]);
+}
+
+/// A line without what may change from version to version: numbers, and how columns are spaced.
+fn shape(line: &str) -> String {
+    let digits = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };
+    let words = line.split_whitespace().map(|word| word.chars().map(digits).collect::<String>());
+    let mut shape = words.collect::<Vec<_>>().join(" ");
+    while shape.contains("00") {
+        shape = shape.replace("00", "0");
+    }
+    shape.replace('+', "-")
+}
+
+#[test]
+fn readme_shows_what_its_first_command_prints() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let (_, block) = readme.split_once("```\n$ nearfar ").expect("a command with its output");
+    let (block, _) = block.split_once("\n```").expect("its end");
+    let mut lines = block.lines();
+    let words = lines.next().unwrap().split_whitespace();
+    let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    let output = nearfar.args(["--no-cache", "--quiet"]).args(words).output().unwrap();
+    let said: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(shape).collect();
+    for line in lines {
+        assert!(said.contains(&shape(line)), "`{line}` is not in {said:#?}");
+    }
 }
