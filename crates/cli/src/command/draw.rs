@@ -27,7 +27,8 @@ pub struct DrawArgs {
 
 pub fn run(common: &Common, arguments: &DrawArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let experiment = input::scenario(&library, &arguments.scenario, "--set", &arguments.set)?;
+    let named = input::Named { scenario: &arguments.scenario, folder: None };
+    let experiment = input::scenario(&library, &named, "--set", &arguments.set)?;
     let provenance = output::provenance(experiment.seed(), &[("--set", &arguments.set)], &library);
     output::with_origin(&arguments.output, nearfar::draw::picture(&experiment).as_bytes(), &provenance)?;
     Ok(ExitCode::SUCCESS)
