@@ -23,8 +23,19 @@ impl Failure {
         known: impl IntoIterator<Item = &'a str>,
         rest: &str,
     ) -> Self {
-        let help = machine::did_you_mean(given, known, rest).replace('\n', "\n  ");
-        Self::new(format!("there is no {what} called `{given}`\n  {help}"))
+        Self::with_nearest(format!("there is no {what} called `{given}`"), given, known, rest)
+    }
+
+    /// A message about the name `given`, with the nearest of the known ones, if one is close, and `rest`, if there is any.
+    pub fn with_nearest<'a>(
+        message: impl fmt::Display,
+        given: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        rest: &str,
+    ) -> Self {
+        let help = machine::did_you_mean(given, known, rest);
+        let lines = help.lines().map(|line| format!("\n  {line}"));
+        Self::new(format!("{message}{}", lines.collect::<String>()))
     }
 }
 

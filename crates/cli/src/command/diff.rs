@@ -64,12 +64,9 @@ pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
         {
             if !records.iter().any(|record| names(record).contains(name)) {
                 let known: BTreeSet<String> = records.iter().flat_map(names).collect();
-                let near = machine::nearest(name, known.iter().map(String::as_str));
-                let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                return Err(Failure::new(format!(
-                    "--map: no host, device or program of {} is called `{name}`{near}",
-                    path.display()
-                )));
+                let message =
+                    format!("--map: no host, device or program of {} is called `{name}`", path.display());
+                return Err(Failure::with_nearest(message, name, known.iter().map(String::as_str), ""));
             }
         }
         first = first.into_iter().map(|record| renamed(record, &name, &other)).collect();

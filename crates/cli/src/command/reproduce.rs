@@ -141,11 +141,8 @@ fn check_changes(library: &Library, changes: &[(String, String)]) -> Result<(), 
             ["host", "program", "cable"].iter().any(|list| path.starts_with(&format!("{list}.")))
                 && !figures.iter().any(|figure| begin(figure) == begin(path));
         if !is_of_scenario {
-            let near = machine::nearest(path, figures.iter().map(String::as_str));
-            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            return Err(Failure::new(format!(
-                "--set {path}: no machine, card, device or kernel has it{near}"
-            )));
+            let message = format!("--set {path}: no machine, card, device or kernel has it");
+            return Err(Failure::with_nearest(message, path, figures.iter().map(String::as_str), ""));
         }
     }
     Ok(())
