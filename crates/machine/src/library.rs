@@ -97,6 +97,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/nic-slot.toml",
     "scenarios/card-bandwidth.toml",
     "scenarios/ping.toml",
+    "scenarios/testpmd.toml",
     "scenarios/one-disk.toml",
     "scenarios/root-disk.toml",
     "scenarios/peer-reads.toml",

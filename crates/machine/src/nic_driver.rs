@@ -23,6 +23,9 @@ record! {
     pub struct NicDriverEntry {
         /// Pairs of queues; as many as cores and NIC support if not given.
         channels: Option<Placed<Count>>,
+        /// Whether NICs are reserved for programs that poll them (`dpdk-testpmd`, `l2fwd`), as with vfio-pci; the kernel
+        /// has no network devices for them then. False if not given.
+        user_space: Option<Placed<bool>>,
         /// Whether to use the legacy interrupt (INTx), shared by a single pair of queues and all events, even if a
         /// NIC supports MSI-X; false if not given.
         legacy_interrupt: Option<bool>,

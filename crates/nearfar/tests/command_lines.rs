@@ -22,7 +22,7 @@ fn check(run: &str) -> Result<(), String> {
 fn what_cannot_be_is_refused_at_its_line() {
     let mut wrong = Vec::new();
     for (run, words) in [
-        ("sleep 1", "the programs are bandwidthTest, dd, ethtool"),
+        ("sleep 1", "the programs are bandwidthTest, dd, dpdk-testpmd"),
         // ping
         ("ping -c 0 10.0.0.2", "1..=65535"),
         ("ping -k 0 10.0.0.2", "unexpected argument '-k'"),
@@ -186,7 +186,14 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("ethtool -X eth0 equal 21", "queues 0 to 19"),
         ("ethtool -X eth1 weight 1 1 1 1 1", "queues 0 to 3"),
         ("ethtool -X eth0 equal 0", "names no queue"),
-        ("l2fwd -i eth0 -t 5", "the virtual NIC `uio0` of a guest with `polled = true`"),
+        ("l2fwd -i eth0 -t 5", "`user_space = true` in `[host.nic_driver]`"),
+        ("dpdk-testpmd -l 0-1 -n 4 -- --forward-mode=io", "`user_space = true` in `[host.nic_driver]`"),
+        ("dpdk-testpmd -l 0-20 -n 4 -- --forward-mode=io", "cores 0 to 19"),
+        ("testpmd -l 0 -n 4 -- --forward-mode=io", "-l with a core more"),
+        ("testpmd -l 0-1 -- --forward-mode=csum", "io, mac, macswap, rxonly, txonly"),
+        ("testpmd -l 0-1 -- --burst=513", "1..=512"),
+        ("testpmd -l 0-1 -- --rxd=1000", "a power of two"),
+        ("testpmd -l 0-1 -a 03:00.0 -- --burst=16", "`--portlist`"),
         ("l2fwd -t 9223372036854775812", "not in 1..=86400000"),
         ("stream --array-size 4294967296", "bytes of memory"),
         ("stream --ntimes 1", "1"),

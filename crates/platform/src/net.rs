@@ -397,17 +397,30 @@ pub trait NetDriver {
     }
 }
 
-/// A network device that one program owns and polls, bypassing the kernel (DPDK).
+/// How a program wants a device that it polls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PollSetup {
+    /// Pairs of queues.
+    pub queues: u16,
+    /// Descriptors of each ring, powers of two. A paravirtual device has rings of its own size.
+    pub rings: Rings,
+}
+
+/// A network device that one program owns and polls, bypassing the kernel (DPDK). Packets to send lie in memory of whole
+/// huge pages of 2 MiB, or are received ones.
 pub trait PollDevice {
-    /// Takes the device from the kernel.
+    /// Takes the device from the kernel, accepts all frames, and waits for the link.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the kernel or another program uses it, or the device's error.
-    fn start<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
-    /// Takes received packets until `into` has `most`, or there are no more.
-    fn receive(&self, cpu: &Cpu, into: &mut Vec<Packet>, most: usize);
-    /// Sends packets and posts free buffers. Packets without room stay in `packets`.
-    fn send(&self, cpu: &Cpu, packets: &mut Vec<Packet>);
+    /// [`Error::Busy`] if the kernel or another program uses it, [`Error::Invalid`] if it has no such queues or rings,
+    /// or the device's error.
+    fn start<'a>(&'a self, cpu: &'a Cpu, setup: PollSetup) -> Async<'a, Result<(), Error>>;
+    /// Ethernet address.
+    fn mac(&self) -> MacAddr;
+    /// Takes received packets of a queue until `into` has `most`, or there are no more, and posts free buffers.
+    fn receive(&self, cpu: &Cpu, queue: u16, into: &mut Vec<Packet>, most: usize);
+    /// Sends packets on a queue. Packets without room stay in `packets`.
+    fn send(&self, cpu: &Cpu, queue: u16, packets: &mut Vec<Packet>);
 }
 
 /// File by which programs find such a device.

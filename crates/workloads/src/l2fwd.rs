@@ -4,7 +4,8 @@
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu, Part};
-use platform::net::{Packet, PollFile};
+use platform::kernel::Kernel;
+use platform::net::{Packet, PollDevice, PollFile, PollSetup, Rings};
 use units::{Duration, Time};
 
 use crate::premises::{Premises, Refused};
@@ -32,25 +33,33 @@ pub struct L2fwd {
     time_ms: Option<u64>,
 }
 
+/// Descriptors of each ring (DPDK's example: `RX_DESC_DEFAULT`, `TX_DESC_DEFAULT`).
+const RINGS: Rings = Rings { tx: 1024, rx: 1024 };
+
+/// The device of this name, which a program polls.
+pub(crate) fn polled(kernel: &Rc<dyn Kernel>, name: &str) -> Result<Rc<dyn PollDevice>, Failure> {
+    let file = kernel.open_file(name).and_then(|file| file.downcast::<PollFile>().ok());
+    let file = file.ok_or_else(|| Failure(format!("{name}: there is no such device to poll")))?;
+    Ok(Rc::clone(&file.0))
+}
+
 impl L2fwd {
     async fn run(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
-        let file = environment.kernel.open_file(&self.device);
-        let file = file.and_then(|file| file.downcast::<PollFile>().ok());
-        let file =
-            file.ok_or_else(|| Failure(format!("{}: there is no such device to poll", self.device)))?;
-        file.0.start(cpu).await.map_err(|error| Failure::about(&self.device, error))?;
+        let device = polled(&environment.kernel, &self.device)?;
+        let setup = PollSetup { queues: 1, rings: RINGS };
+        device.start(cpu, setup).await.map_err(|error| Failure::about(&self.device, error))?;
         let _part = cpu.book(Part::User);
         let end = self.time_ms.map_or(Time::NEVER, |ms| cpu.now() + Duration::from_ms(ms));
         let (mut packets, mut frames) = (Vec::with_capacity(BURST), 0u64);
         while cpu.now() < end {
             cpu.work(LOOP);
-            file.0.receive(cpu, &mut packets, BURST);
+            device.receive(cpu, 0, &mut packets, BURST);
             let taken = packets.len();
             packets.iter().for_each(|packet| turn_round(cpu, packet));
             frames += taken as u64;
             cpu.sync().await;
             if taken > 0 {
-                file.0.send(cpu, &mut packets);
+                device.send(cpu, 0, &mut packets);
                 // As in the original, packets that do not fit are dropped.
                 packets.drain(..).for_each(|packet| packet.release(cpu));
             }
@@ -63,7 +72,7 @@ impl L2fwd {
 }
 
 /// Swaps sender and receiver.
-fn turn_round(cpu: &Cpu, packet: &Packet) {
+pub(crate) fn turn_round(cpu: &Cpu, packet: &Packet) {
     cpu.work(EACH);
     let mut addresses = [0; 2 * ADDRESS];
     packet.load(cpu, &mut addresses);

@@ -28,6 +28,7 @@ mod registry;
 mod rewrite;
 pub mod sockperf;
 pub mod stream;
+pub mod testpmd;
 mod unmodelled;
 mod usage;
 

@@ -127,7 +127,8 @@ impl Premises {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
         let message = format!("{program}: there is no device `{name}` to poll");
         let help = match &self.polled[..] {
-            [] => "what can be polled is the virtual NIC `uio0` of a guest with `polled = true` and `uplink`"
+            [] => "what can be polled is a host's NIC, with `user_space = true` in `[host.nic_driver]`, or the virtual NIC \
+                   `uio0` of a guest with `polled = true` and `uplink`"
                 .to_owned(),
             there => format!("there is {}", there.join(", ")),
         };

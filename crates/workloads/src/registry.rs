@@ -78,6 +78,7 @@ impl Command {
 pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
     command::<crate::dd::Dd>("dd"),
+    command::<crate::testpmd::Testpmd>("dpdk-testpmd").with(crate::testpmd::UNMODELLED),
     command::<crate::ethtool::Ethtool>("ethtool"),
     FIO,
     command::<crate::cuda::copy::GpuCopy>("gpu-copy"),
@@ -109,8 +110,13 @@ const FIO: Command = Command {
 };
 
 /// Other names of programs.
-const ALIASES: &[(&str, &str)] =
-    &[("stream_c", "stream"), ("stream_c.exe", "stream"), ("stream.exe", "stream")];
+const ALIASES: &[(&str, &str)] = &[
+    ("dpdk-l2fwd", "l2fwd"),
+    ("stream_c", "stream"),
+    ("stream_c.exe", "stream"),
+    ("stream.exe", "stream"),
+    ("testpmd", "dpdk-testpmd"),
+];
 
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
     Command { name, syntax: Syntax::Options(make::<P>), own_options: P::command, unmodelled: &[] }

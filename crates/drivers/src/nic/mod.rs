@@ -15,6 +15,7 @@
 //! | `events` | event queues of interrupts |
 //! | `pool` | receive buffers |
 //! | `inline` | doorbells that carry packet and descriptor |
+//! | `poll` | a function in the hands of a program that polls it |
 //! | `path` | what transmit paths have in common |
 //! | `kpio` | transmit by programmed I/O |
 //! | `steering` | receive hash and flow rules |
@@ -38,6 +39,7 @@ mod limits;
 mod netdev;
 mod params;
 mod path;
+mod poll;
 mod pool;
 mod ring;
 mod rx;
@@ -61,6 +63,7 @@ use wire::nic::{CLASS, DEVICE, VENDOR};
 pub use counters::{Count, Counters};
 pub use kpio::{Ending, Flow, KpioCosts, KpioParams, PacketSelect, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
+pub use poll::NicPollDriver;
 
 use adapter::Adapter;
 use combined::Combined;

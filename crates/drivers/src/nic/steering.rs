@@ -215,7 +215,7 @@ fn write_rule(cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16
 }
 
 /// Enables RSS and writes its table.
-fn write_rss(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
+pub(super) fn write_rss(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
     for (n, word) in (0u64..).zip(EXAMPLE_KEY.chunks_exact(4)) {
         let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
         registers.write_u32(cpu, regs::RSS_KEY + 4 * n, word);

@@ -19,7 +19,7 @@ use platform::irq::{IrqReturn, Napi, NapiHandle};
 use platform::kernel::Kernel;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{
-    Checksum, Fragment, NetCore, NetDriver, NetFeatures, NetLimits, Packet, PollDevice, PollFile,
+    Checksum, Fragment, NetCore, NetDriver, NetFeatures, NetLimits, Packet, PollDevice, PollFile, PollSetup,
 };
 use platform::virtio::VirtualNic;
 use units::BitRate;
@@ -403,8 +403,11 @@ impl VirtioNet {
 }
 
 impl PollDevice for VirtioNet {
-    fn start<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+    fn start<'a>(&'a self, cpu: &'a Cpu, setup: PollSetup) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
+            if setup.queues != 1 {
+                return Err(Error::Invalid);
+            }
             if self.rings.borrow().is_some() {
                 return Err(Error::Busy);
             }
@@ -413,7 +416,11 @@ impl PollDevice for VirtioNet {
         })
     }
 
-    fn receive(&self, cpu: &Cpu, into: &mut Vec<Packet>, most: usize) {
+    fn mac(&self) -> MacAddr {
+        self.nic.mac()
+    }
+
+    fn receive(&self, cpu: &Cpu, _: u16, into: &mut Vec<Packet>, most: usize) {
         let Some(rings) = self.rings() else { return };
         while into.len() < most
             && let Some(packet) = self.next(cpu, &rings)
@@ -422,7 +429,7 @@ impl PollDevice for VirtioNet {
         }
     }
 
-    fn send(&self, cpu: &Cpu, packets: &mut Vec<Packet>) {
+    fn send(&self, cpu: &Cpu, _: u16, packets: &mut Vec<Packet>) {
         let Some(rings) = self.rings() else { return };
         self.reap(cpu, &rings);
         let mut left = Vec::new();

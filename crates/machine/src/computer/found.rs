@@ -161,6 +161,9 @@ fn interfaces(
     namespaces: &[&str],
 ) -> Vec<InterfaceSetup> {
     let host = &hosts[number];
+    if host.has_user_nics() {
+        return Vec::new();
+    }
     let is_own = |link: &FoundLink| {
         !cluster.lends(hosts, link.host, link.device) && !hosts[link.host].passes(link.device)
     };

@@ -379,6 +379,12 @@ impl HostSetup {
         self.nvme_driver.as_ref().is_some_and(|driver| driver.user_space == Some(true))
     }
 
+    /// Whether its NICs are reserved for programs.
+    pub fn has_user_nics(&self) -> bool {
+        let given = self.nic_driver.as_ref().and_then(|driver| driver.user_space.as_ref());
+        given.is_some_and(|given| given.value)
+    }
+
     /// Number of cores that its kernel uses.
     pub fn cores(&self) -> u32 {
         let all = self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get();

@@ -35,6 +35,21 @@ pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
     programs(setup).map(drop)
 }
 
+/// Names of a host's NICs for programs that poll them, in the order in which its kernel finds them.
+fn polled_nics(setup: &ComputerSetup, number: usize) -> Vec<String> {
+    let host = &setup.hosts[number];
+    if !host.has_user_nics() {
+        return Vec::new();
+    }
+    let ports = machine::links_found(&setup.hosts, number).into_iter().filter_map(|at| {
+        match &setup.hosts[at.host].devices[at.device].kind {
+            DeviceFile::Nic(nic) if at.host == number => Some(nic.controller.ports.value.get()),
+            _ => None,
+        }
+    });
+    (0..ports.sum()).map(|n: u32| format!("uio{n}")).collect()
+}
+
 /// What a program will find on its host.
 fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     let host = &setup.hosts[entry.host];
@@ -109,7 +124,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         memory: u64::from(described.memory_nodes()).saturating_mul(described.dram.size.value.get()),
         disks: host.disks.iter().map(disk).collect(),
         links: host.interfaces.iter().map(link).collect(),
-        polled: Vec::new(),
+        polled: polled_nics(setup, entry.host),
         gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
         user_drives,
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drivers::gpu::GpuDriver;
-use drivers::nic::{NicDriver, NicDriverParams};
+use drivers::nic::{NicDriver, NicDriverParams, NicPollDriver};
 use drivers::nvme::NvmeDriver;
 use drivers::team::TeamParams;
 use drivers::vfio::VfioDriver;
@@ -179,7 +179,11 @@ pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
         true => Rc::new(VfioDriver::nvme()),
         false => Rc::new(NvmeDriver::new(nvme)),
     };
-    vec![nic_driver(host, nic_driver_params(host)), drives, Rc::new(GpuDriver)]
+    let nics: Rc<dyn PciDriver> = match host.has_user_nics() {
+        true => Rc::new(NicPollDriver),
+        false => nic_driver(host, nic_driver_params(host)),
+    };
+    vec![nics, drives, Rc::new(GpuDriver)]
 }
 
 /// A host's network devices that are made of others.
