@@ -208,3 +208,59 @@ fn gro_saves_the_receiver_time() {
     let (with, without) = (cost("ethtool -K eth0 gro on"), cost("ethtool -K eth0 gro off"));
     assert!(without > 1.2 * with, "{with} and {without} us/KB");
 }
+
+/// A host whose NICs belong to programs, and one that sends to it.
+fn forwarder(run_line: &str, sender: &str) -> Vec<FinishedProgram> {
+    let polled = "[host.nic_driver]\nuser_space = true\n[[host.device]]\nnic = \"82599\"";
+    let hosts = [
+        scenario::host("a", "dell-t430", polled),
+        scenario::host("b", "dell-t430", "[[host.device]]\nnic = \"82599\""),
+    ];
+    let programs = [program("a", "0-3", run_line), program("b", "0-1", sender)];
+    let text = [scenario::HEAD, &hosts.concat(), &scenario::cable("a", "b", ""), &programs.concat()].concat();
+    computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every frame that arrives goes back, at the rate of one core, and the kernel's stack never sees it.
+#[test]
+fn testpmd_forwards_what_a_host_sends() {
+    let sender = "pktgen -i eth0 -s 60 -n 2000 -c 1000 -b 32";
+    for mode in ["io", "mac", "macswap"] {
+        let line =
+            format!("dpdk-testpmd -l 0,2 -n 4 -- --forward-mode={mode} --rxd=512 --txd=512 --time=1 -i");
+        let done = forwarder(&line, sender);
+        let report = done.iter().find(|done| done.run == line).unwrap().outcome.as_ref().unwrap();
+        assert_eq!(
+            (of(report, "port 0 rx"), of(report, "port 0 tx")),
+            (2000.0, 2000.0),
+            "{mode}: {report:?}"
+        );
+        assert!(
+            report.notes.iter().any(|note| note.starts_with("--interactive changes nothing")),
+            "{report:?}"
+        );
+    }
+    let done =
+        forwarder("testpmd -l 0-2 -- --forward-mode=txonly --nb-cores=2 --rxq=2 --txq=2 --time=1", sender);
+    let report = done.iter().find(|done| done.run.starts_with("testpmd")).unwrap().outcome.as_ref().unwrap();
+    // 10 Gbit/s of 88 bytes with check sequence, preamble and gap are 14.2 million per second.
+    let rate = of(report, "port 0 tx rate");
+    assert!((10.0..14.9).contains(&rate), "{report:?}");
+    let done = forwarder("l2fwd -i uio0 -t 1", sender);
+    let report = done.iter().find(|done| done.run.starts_with("l2fwd")).unwrap().outcome.as_ref().unwrap();
+    assert_eq!(of(report, "frames"), 2000.0, "{report:?}");
+}
+
+/// The right values of a report: 812,744 packets of 1,514 B per second at most, and 14.88 million of 60 B.
+#[test]
+fn pktgen_sends_no_more_than_the_wire_carries() {
+    for (options, most) in [("-s 1514 -n 300", 0.812_744), ("-s 60 -n 20000 -t 2 -c 1000 -b 32", 14.881)] {
+        let nic = "[[host.device]]\nnic = \"82599\"";
+        let hosts = [scenario::host("a", "dell-t430", nic), scenario::host("b", "dell-t430", nic)].concat();
+        let sender = program("a", "0-1", &format!("pktgen -i eth0 {options}"));
+        let text = [scenario::HEAD, &hosts, &scenario::cable("a", "b", ""), &sender].concat();
+        let done = computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let rate = of(done[0].outcome.as_ref().unwrap(), "rate");
+        assert!(rate <= most && rate > 0.9 * most, "{options}: {rate} M/s");
+    }
+}

@@ -19,7 +19,8 @@ use platform::irq::{IrqReturn, Napi, NapiHandle};
 use platform::kernel::Kernel;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{
-    Checksum, Fragment, NetCore, NetDriver, NetFeatures, NetLimits, Packet, PollDevice, PollFile, PollSetup,
+    Checksum, Fragment, MacAddr, NetCore, NetDriver, NetFeatures, NetLimits, Packet, PollDevice, PollFile,
+    PollSetup,
 };
 use platform::virtio::VirtualNic;
 use units::BitRate;
