@@ -216,7 +216,8 @@ fn forwarder(run_line: &str, sender: &str) -> Vec<FinishedProgram> {
         scenario::host("a", "dell-t430", polled),
         scenario::host("b", "dell-t430", "[[host.device]]\nnic = \"82599\""),
     ];
-    let programs = [program("a", "0-3", run_line), program("b", "0-1", sender)];
+    let later = program("b", "0-1", sender) + "start = \"1 ms\"\n";
+    let programs = [program("a", "0-3", run_line), later];
     let text = [scenario::HEAD, &hosts.concat(), &scenario::cable("a", "b", ""), &programs.concat()].concat();
     computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -226,8 +227,9 @@ fn forwarder(run_line: &str, sender: &str) -> Vec<FinishedProgram> {
 fn testpmd_forwards_what_a_host_sends() {
     let sender = "pktgen -i eth0 -s 60 -n 2000 -c 1000 -b 32";
     for mode in ["io", "mac", "macswap"] {
-        let line =
-            format!("dpdk-testpmd -l 0,2 -n 4 -- --forward-mode={mode} --rxd=512 --txd=512 --time=1 -i");
+        let line = format!(
+            "dpdk-testpmd -l 0,2 -n 4 -- --forward-mode={mode} --portlist=0 --rxd=512 --txd=512 --time=2 -i"
+        );
         let done = forwarder(&line, sender);
         let report = done.iter().find(|done| done.run == line).unwrap().outcome.as_ref().unwrap();
         assert_eq!(
@@ -240,13 +242,15 @@ fn testpmd_forwards_what_a_host_sends() {
             "{report:?}"
         );
     }
-    let done =
-        forwarder("testpmd -l 0-2 -- --forward-mode=txonly --nb-cores=2 --rxq=2 --txq=2 --time=1", sender);
+    let done = forwarder(
+        "testpmd -l 0-2 -- --forward-mode=txonly --nb-cores=2 --rxq=2 --txq=2 --portlist=0 --time=1",
+        sender,
+    );
     let report = done.iter().find(|done| done.run.starts_with("testpmd")).unwrap().outcome.as_ref().unwrap();
     // 10 Gbit/s of 88 bytes with check sequence, preamble and gap are 14.2 million per second.
     let rate = of(report, "port 0 tx rate");
     assert!((10.0..14.9).contains(&rate), "{report:?}");
-    let done = forwarder("l2fwd -i uio0 -t 1", sender);
+    let done = forwarder("l2fwd -i uio0 -t 2", sender);
     let report = done.iter().find(|done| done.run.starts_with("l2fwd")).unwrap().outcome.as_ref().unwrap();
     assert_eq!(of(report, "frames"), 2000.0, "{report:?}");
 }

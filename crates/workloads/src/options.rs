@@ -4,6 +4,8 @@ use std::net::Ipv4Addr;
 
 use units::Duration;
 
+use crate::premises::Refused;
+
 /// Maximum duration in seconds: a simulated day takes a year to simulate.
 const LONGEST: f64 = 86_400.0;
 
@@ -100,9 +102,16 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("`{text}` is not a number of seconds from 0 to {LONGEST}"))
 }
 
-/// A number of seconds as a duration.
+/// A number of seconds as a duration, a day at most.
 pub(crate) fn duration(seconds: f64) -> Duration {
-    Duration::from_ps((seconds * 1e12) as u64)
+    Duration::from_ps((seconds.min(LONGEST) * 1e12) as u64)
+}
+
+/// Checks that a program does not run for longer than can be simulated: `count` times `each`.
+pub(crate) fn check_length(program: &str, count: u64, each: Duration) -> Result<(), Refused> {
+    let seconds = count as f64 * each.as_s_f64();
+    let message = format!("{program}: it would take {seconds:.0} s, which is too long to simulate");
+    Refused::unless(seconds <= LONGEST, message, format!("{LONGEST} s, a day, at most"))
 }
 
 /// A duration in seconds.

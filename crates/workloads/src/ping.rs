@@ -13,7 +13,7 @@ use platform::socket::PingSocket;
 use units::{Duration, Time};
 
 use crate::latency::Latencies;
-use crate::options::{duration, length, peer, seconds};
+use crate::options::{check_length, duration, length, peer, seconds};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::unmodelled::Unmodelled;
@@ -233,6 +233,9 @@ impl Program for Ping {
     }
 
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        if self.deadline.is_none() {
+            check_length("ping", u64::from(self.count()) - 1, self.interval())?;
+        }
         match &self.source {
             Some(source) if source.parse::<Ipv4Addr>().is_err() => premises.link("ping", source).map(drop),
             _ => Ok(()),

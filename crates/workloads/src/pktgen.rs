@@ -18,6 +18,7 @@ use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, UdpHeader, protocol};
 
+use crate::options::check_length;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
@@ -358,6 +359,7 @@ impl Program for Pktgen {
         self.check_cores(premises.cores)?;
         self.check_carrier(link.has_carrier)?;
         self.check_repeats(link.shares_packets)?;
+        check_length("pktgen", self.count, Duration::from_ns(self.delay_ns))?;
         let message = format!("pktgen: {} sends no frames of {} bytes", self.device, self.size);
         Refused::unless(
             u64::from(self.size) <= link.max_frame,

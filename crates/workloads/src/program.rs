@@ -129,6 +129,11 @@ pub trait Program {
         None
     }
 
+    /// Notes on its command line: options that change nothing here.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
     /// Checks whether its options are possible on its host. Called before the simulation.
     ///
     /// # Errors

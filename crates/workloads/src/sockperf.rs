@@ -131,7 +131,7 @@ struct Client {
     #[arg(short = 't', long, default_value_t = 0.01, value_parser = length)]
     time: f64,
     /// Messages per second, or `max`; 10000 under load, `max` for throughput. For `ping-pong`, the highest number.
-    #[arg(long, value_parser = rate)]
+    #[arg(long, visible_alias = "pps", value_parser = rate)]
     mps: Option<f64>,
     /// Under load: each so many messages, one asks for an echo.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]

@@ -111,7 +111,10 @@ impl<'a> Processes<'a> {
                     cpu.sleep_until(at).await;
                 }
                 let began: Time = cpu.now();
-                let outcome = program.run(cpu.clone(), environment).await;
+                let mut outcome = Rc::clone(&program).run(cpu.clone(), environment).await;
+                if let Ok(report) = &mut outcome {
+                    report.notes.extend(program.notes().iter().cloned());
+                }
                 cpu.sync().await;
                 let took = cpu.now().since(began);
                 if let Some(kernel) = own.upgrade() {

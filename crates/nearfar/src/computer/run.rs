@@ -6,7 +6,7 @@ use std::rc::Rc;
 use machine::{ComputerSetup, DeviceFile, HostSetup, SourceSetup};
 use rayon::prelude::*;
 use units::{Duration, Time};
-use workloads::{Failure, Program};
+use workloads::{Failure, Program, Report};
 
 use super::balance::Balance;
 use super::events::Events;
@@ -201,6 +201,7 @@ pub fn run_watched(
         }
     }
     observer.ended(&computers);
+    tell_servers(setup, &programs, computers.simulation().now().since(started), &ended);
     if !observer.has_enough() {
         events.tell_missing();
         write_back(&computers);
@@ -211,6 +212,18 @@ pub fn run_watched(
     let mut done = ended.done.take();
     done.sort_by_key(|done| done.subject);
     Ok(done)
+}
+
+/// Reports servers on whose command lines there are notes; others report nothing.
+fn tell_servers(setup: &ComputerSetup, programs: &[Rc<dyn Program>], took: Duration, ended: &Ended) {
+    for (n, (program, entry)) in programs.iter().zip(&setup.programs).enumerate() {
+        let (subject, notes) = (Subject::Program(n), program.notes().to_vec());
+        if program.serves() && !notes.is_empty() && !ended.has(subject) {
+            let (host, run) = (place(setup, entry), entry.run.value.clone());
+            let report = Report { notes, ..Report::default() };
+            ended.tell(FinishedProgram::new(subject, host, run, took, Ok(report)));
+        }
+    }
 }
 
 /// Writes back dirty pages of drives that no program has open any more.

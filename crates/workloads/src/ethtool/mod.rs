@@ -26,7 +26,7 @@ use platform::net::{Coalescing, NetDriver, PacketDevice};
 
 use crate::premises::{Link, Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
-use settings::{FlowRule, Offload, Queues};
+use settings::{Offload, Queues};
 
 /// Shows or sets a network device's counters, coalescing, rings, offloads and receive queues.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
@@ -277,8 +277,9 @@ impl Ethtool {
                 }
             }
             Action::Rule => {
-                let rule = FlowRule::read(words, queues)?;
-                driver.steer(cpu, rule.flow, rule.queue).map_err(fail)?;
+                if let Some(rule) = settings::rule(words, queues)? {
+                    driver.steer(cpu, rule.flow, rule.queue).map_err(fail)?;
+                }
             }
             Action::Table => {
                 device.set_indirection(cpu, &Queues::read(words, queues)?.0).map_err(fail)?;
@@ -296,7 +297,7 @@ fn check(action: Action, words: &[String], link: &Link) -> Result<(), Refused> {
         Action::Coalescing => settings::coalescing(words, Coalescing::default()).map(drop),
         Action::Rings => settings::rings(words, settings::NO_RINGS).map(drop),
         Action::Offloads => settings::offloads(words, platform::net::Offloads::default()).map(drop),
-        Action::Rule => FlowRule::read(words, link.queues).map(drop),
+        Action::Rule => settings::rule(words, link.queues).map(drop),
         Action::Table => Queues::read(words, link.queues).map(drop),
         Action::Channels => match settings::channels(words)? {
             count if count == link.queues => Ok(()),

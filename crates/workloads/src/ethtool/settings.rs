@@ -247,6 +247,21 @@ impl Queues {
     }
 }
 
+/// What `-N` says: a rule, or `rx-flow-hash` with the fields that the hash covers in any case.
+///
+/// # Errors
+/// If the rule is not possible, or the hash covers other fields.
+pub fn rule(words: &[String], there: u16) -> Result<Option<FlowRule>, Refused> {
+    match words {
+        [what, flow, fields] if what == "rx-flow-hash" => {
+            let is_so = ["tcp4", "udp4"].contains(&flow.as_str()) && fields == "sdfn";
+            let message = format!("ethtool: the hash of {flow} does not cover `{fields}`");
+            Refused::unless(is_so, message, "addresses and ports of TCP and UDP, `sdfn`").map(|()| None)
+        }
+        _ => FlowRule::read(words, there).map(Some),
+    }
+}
+
 /// A rule that steers a flow to a queue (`-N`).
 pub struct FlowRule {
     /// The flow.

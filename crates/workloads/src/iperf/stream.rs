@@ -9,6 +9,9 @@ use platform::memory::Pages;
 use platform::socket::{BufferSizes, TcpStream, UdpSocket};
 use units::{Duration, Time};
 
+use crate::options::{check_length, duration};
+use crate::premises::Refused;
+
 /// Bytes of a datagram's header: number and time of sending.
 pub const HEADER: u32 = 16;
 /// Marks the number of the last datagram of version 2.
@@ -54,6 +57,23 @@ impl Settings {
             stream.set_buffers(sizes);
         }
         stream.set_no_delay(self.no_delay);
+    }
+
+    fn end(&self, began: Time) -> Time {
+        self.lasts().map_or(Time::NEVER, |time| began + time)
+    }
+
+    /// Checks that sending at the rate does not take too long.
+    ///
+    /// # Errors
+    /// If it does.
+    pub fn check(&self, program: &str) -> Result<(), Refused> {
+        let (count, bytes) = match self.extent {
+            Extent::Bytes(bytes) => (bytes.div_ceil(self.length.into()), self.length),
+            Extent::Blocks(blocks) => (blocks, self.length),
+            Extent::Time(_) => return Ok(()),
+        };
+        if self.rate == 0 { Ok(()) } else { check_length(program, count, time_of(bytes.into(), self.rate)) }
     }
 
     /// The time that sending takes, if it is known.
@@ -134,10 +154,11 @@ pub fn seen(sent: &[Tally], received: &[Tally]) -> Vec<Tally> {
     sent.iter().zip(received).map(one).collect()
 }
 
-/// Waits for its time at a rate.
+/// Waits for its time at a rate, and not beyond the end.
 struct Pace {
     next: Time,
     rate: u64,
+    end: Time,
 }
 
 impl Pace {
@@ -145,12 +166,16 @@ impl Pace {
         if self.rate == 0 {
             return;
         }
-        let ps = u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(self.rate);
-        self.next += Duration::from_ps(u64::try_from(ps).unwrap_or(u64::MAX >> 2));
+        self.next = (self.next + time_of(bytes.into(), self.rate)).min(self.end);
         if self.next > cpu.now() {
             cpu.sleep_until(self.next).await;
         }
     }
+}
+
+/// The time of some bytes at a rate, a day at most.
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    duration(bytes as f64 * 8.0 / rate as f64)
 }
 
 /// Whether sending goes on.
@@ -173,7 +198,7 @@ pub async fn send(
     pages: Pages,
 ) -> Result<Tally, Error> {
     let (began, mut tally) = (cpu.now(), Tally::default());
-    let mut pace = Pace { next: began, rate: settings.rate };
+    let mut pace = Pace { next: began, rate: settings.rate, end: settings.end(began) };
     let mut done = (0, 0);
     while goes_on(cpu, settings, began, done) {
         stream.send(cpu, Segment { at: pages.start, length: settings.length }).await?;
@@ -240,7 +265,7 @@ pub async fn send_datagrams(
     pages: Pages,
 ) -> Result<Tally, Error> {
     let (began, mut tally) = (cpu.now(), Tally::default());
-    let mut pace = Pace { next: began, rate: settings.rate };
+    let mut pace = Pace { next: began, rate: settings.rate, end: settings.end(began) };
     let mut done = (0, 0);
     while goes_on(cpu, settings, began, done) {
         write_header(cpu, pages, done.1);

@@ -61,7 +61,6 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::harmless("--snd-timeout MS", "a connection that fails is reported"),
     Unmodelled::harmless("--rcv-timeout MS", "a connection that fails is reported"),
     Unmodelled::refused("-6, --version6", "hosts have IPv4 addresses"),
-    Unmodelled::refused("-B, --bind ADDRESS", "the route chooses the local address: `[[route]]`"),
     Unmodelled::refused("--cport PORT", "streams have free ports"),
     Unmodelled::refused(
         "-M, --set-mss BYTES",
@@ -101,6 +100,9 @@ pub struct Iperf3 {
     /// Bytes per send or receive call; 128 KiB by default, 1448 of UDP.
     #[arg(short = 'l', long, value_parser = call)]
     length: Option<u32>,
+    /// The local address.
+    #[arg(short = 'B', long = "bind", default_value = "0.0.0.0")]
+    local: Ipv4Addr,
     /// Number of streams.
     #[arg(short = 'P', long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=STREAMS))]
     parallel: u16,
@@ -311,9 +313,13 @@ impl Iperf3 {
         SocketAddrV4::new(self.client.unwrap_or(Ipv4Addr::UNSPECIFIED), self.port)
     }
 
+    fn from(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.local, 0)
+    }
+
     async fn serve(&self, cpu: &Cpu, environment: &Environment) -> Result<(), Failure> {
         let kernel = &environment.kernel;
-        let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port);
+        let at = SocketAddrV4::new(self.local, self.port);
         let listener = kernel.network().listen(cpu, at, 128);
         let listener =
             listener.map_err(|error| Failure::about(format!("iperf3, port {}", self.port), error))?;
@@ -340,7 +346,7 @@ impl Iperf3 {
             let socket = if self.udp {
                 let port = control::receive(cpu, control, pages).await?[0] as u16;
                 let to = SocketAddrV4::new(*self.to().ip(), port);
-                let socket = kernel.network().udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+                let socket = kernel.network().udp(cpu, self.from())?;
                 if let Some(sizes) = settings.buffers() {
                     socket.set_buffers(sizes);
                 }
@@ -349,7 +355,7 @@ impl Iperf3 {
                 }
                 Socket::Udp(socket, Some(to))
             } else {
-                let stream = kernel.network().connect(cpu, self.to()).await?;
+                let stream = kernel.network().connect_from(cpu, self.from(), self.to()).await?;
                 control::send(cpu, &*stream, pages, control::data(control.local().port())).await?;
                 settings.prepare(&*stream);
                 Socket::Tcp(stream)
@@ -362,12 +368,12 @@ impl Iperf3 {
     async fn test(&self, cpu: &Cpu, environment: &Environment) -> Result<Results, Error> {
         let kernel = &environment.kernel;
         let pages = kernel.alloc_pages(cpu, 0, Policy::Task)?;
-        let control = kernel.network().connect(cpu, self.to()).await?;
+        let control = kernel.network().connect_from(cpu, self.from(), self.to()).await?;
         control.set_no_delay(true);
         control::send(cpu, &*control, pages, self.order().message()).await?;
         let [is_accepted, ..] = control::receive(cpu, &*control, pages).await?;
         if is_accepted == 0 {
-            return Err(Error::Invalid);
+            return Err(Error::NotSupported);
         }
         let sockets = self.connect(cpu, kernel, &*control, pages).await?;
         // The server is ready for data.
@@ -528,6 +534,7 @@ impl Program for Iperf3 {
     }
 
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        self.settings().check("iperf3")?;
         let length = self.settings().length;
         let fits = !self.udp || (HEADER..=DATAGRAM).contains(&length);
         let message = format!("iperf3: no datagram has {length} bytes");
@@ -548,7 +555,7 @@ impl Program for Iperf3 {
                     "iperf3 to {}: the server has closed the control socket; it may be busy with another test",
                     self.to()
                 )),
-                Error::Invalid => Failure("iperf3: -A: the host of the server has no such core".to_owned()),
+                Error::NotSupported => Failure("iperf3: -A: the host of the server has no such core".to_owned()),
                 error => Failure::about(format!("iperf3 to {}", self.to()), error),
             })?;
             Ok(self.report(&cpu, &results))

@@ -45,7 +45,6 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::harmless("-T, --ttl TTL", "no router counts it down to zero"),
     Unmodelled::harmless("--sum-only", "sums are reported"),
     Unmodelled::refused("-V, --ipv6_domain", "hosts have IPv4 addresses"),
-    Unmodelled::refused("-B, --bind ADDRESS", "the route chooses the local address: `[[route]]`"),
     Unmodelled::refused("-M, --mss BYTES", "the event `set` changes the MTU of a device, as in `a:eth0.mtu`"),
     Unmodelled::refused("-Z, --linux-congestion ALGORITHM", "the kernel has CUBIC"),
     Unmodelled::refused("-F, --fileinput FILE", "`netperf -t TCP_SENDFILE` sends a file"),
@@ -81,6 +80,9 @@ pub struct Iperf {
     /// Bytes per send or receive call; 128 KiB by default, 1470 of UDP.
     #[arg(short = 'l', long = "len", value_parser = call)]
     length: Option<u32>,
+    /// The local address.
+    #[arg(short = 'B', long = "bind", default_value = "0.0.0.0")]
+    local: Ipv4Addr,
     /// Number of streams.
     #[arg(short = 'P', long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
@@ -147,7 +149,7 @@ impl Iperf {
         let settings = self.settings();
         let pages = kernel.alloc_pages(cpu, Pages::order_for(settings.length.into()), Policy::Task)?;
         let done = if self.udp {
-            let socket = kernel.network().udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+            let socket = kernel.network().udp(cpu, SocketAddrV4::new(self.local, 0))?;
             if let Some(sizes) = settings.buffers() {
                 socket.set_buffers(sizes);
             }
@@ -156,7 +158,7 @@ impl Iperf {
             socket.close(cpu);
             (sent, received)
         } else {
-            let stream = kernel.network().connect(cpu, to).await?;
+            let stream = kernel.network().connect_from(cpu, SocketAddrV4::new(self.local, 0), to).await?;
             settings.prepare(&*stream);
             let sent = stream::send(cpu, &*stream, &settings, pages).await?;
             // The server closes after it has received everything.
@@ -171,7 +173,7 @@ impl Iperf {
 
     async fn serve(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Result<Report, Failure> {
         let Environment { kernel, .. } = environment;
-        let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port);
+        let at = SocketAddrV4::new(self.local, self.port);
         let fail = |error| Failure::about(format!("iperf, port {}", self.port), error);
         if self.udp {
             self.take_datagrams(&cpu, &kernel, at).await.map_err(fail)?;
@@ -268,6 +270,7 @@ impl Program for Iperf {
     }
 
     fn check(&self, _: &Premises) -> Result<(), Refused> {
+        self.settings().check("iperf")?;
         let length = self.settings().length;
         let fits = !self.udp || (HEADER..=DATAGRAM).contains(&length);
         Refused::unless(

@@ -38,7 +38,6 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
         "-o, --extended OPTIONS",
         "they tune what is not modelled: slabs, hash table, threads",
     ),
-    Unmodelled::refused("-U, --udp-port PORT", "`memaslap` uses TCP; `-U 0` is what is"),
     Unmodelled::refused("-B, --protocol NAME", "the text protocol is what there is"),
     Unmodelled::refused("-M, --disable-evictions", "the oldest items are evicted; give more with -m"),
     Unmodelled::refused("-s, --unix-socket FILE", "clients come by TCP: -l and -p"),
@@ -55,6 +54,9 @@ pub struct Memcached {
     /// TCP port to listen at.
     #[arg(short = 'p', long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// UDP port to listen at: 0, as clients use TCP.
+    #[arg(short = 'U', long = "udp-port", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=0))]
+    udp: u16,
     /// Number of threads. A connection belongs to one thread; threads get their own cores while there are enough.
     #[arg(short = 't', long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,

@@ -193,7 +193,7 @@ impl Run<'_> {
             let began = cpu.now();
             let stream = match open.take() {
                 Some(stream) => stream,
-                None => kernel.network().connect(cpu, to).await?,
+                None => kernel.network().connect_from(cpu, self.netperf.from(), to).await?,
             };
             stream.set_no_delay(true);
             stream.send(cpu, self.data.first(sizes.0)).await?;
@@ -208,7 +208,7 @@ impl Run<'_> {
         // A connection without a request ends the test.
         let last = match open {
             Some(stream) => stream,
-            None => kernel.network().connect(cpu, to).await?,
+            None => kernel.network().connect_from(cpu, self.netperf.from(), to).await?,
         };
         last.close(cpu);
         Ok(outcome)
@@ -223,7 +223,7 @@ impl Run<'_> {
         let (sizes, burst) = (self.options.sizes(), self.options.burst());
         let mut outcome = Outcome::default();
         let mut under_way = VecDeque::new();
-        let socket = kernel.network().udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        let socket = kernel.network().udp(cpu, self.netperf.from())?;
         set_buffers(self.options, |sizes| socket.set_buffers(sizes));
         let until = match self.netperf.length {
             Extent::Time(length) => self.began + length,
@@ -269,7 +269,7 @@ impl Run<'_> {
         kernel: &Rc<dyn Kernel>,
         to: SocketAddrV4,
     ) -> Result<Outcome, Error> {
-        let socket = kernel.network().udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        let socket = kernel.network().udp(cpu, self.netperf.from())?;
         set_buffers(self.options, |sizes| socket.set_buffers(sizes));
         let (mut datagrams, mut bytes) = (0, 0);
         while self.is_going_on(cpu, bytes) {
@@ -303,6 +303,10 @@ fn streamed(cpu: &Cpu, stream: &dyn TcpStream) -> Outcome {
 }
 
 impl Netperf {
+    fn from(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.local, 0)
+    }
+
     /// Runs one test.
     async fn measure(
         &self,
@@ -337,7 +341,7 @@ impl Netperf {
         let length = if test.streams() && test != Test::TcpSendfile { call } else { size };
         let data = Memory { length, ..data };
         let pages = data.pages;
-        let control = network.connect(cpu, at(self.port)).await.map_err(fail)?;
+        let control = network.connect_from(cpu, self.from(), at(self.port)).await.map_err(fail)?;
         control::send(cpu, &*control, &memory, order.message()).await.map_err(fail)?;
         let answer = control::receive(cpu, &*control, &memory).await.map_err(fail)?;
         let port = answer.ok_or_else(|| fail(Error::Ended))?[0] as u16;
@@ -346,7 +350,7 @@ impl Netperf {
         }
         let stream = match test.is_udp() {
             true => None,
-            false => Some(network.connect(cpu, at(port)).await.map_err(fail)?),
+            false => Some(network.connect_from(cpu, self.from(), at(port)).await.map_err(fail)?),
         };
         if let Some(stream) = &stream {
             set_buffers(&options, |sizes| stream.set_buffers(sizes));

@@ -32,7 +32,6 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::harmless("-Z PASSPHRASE", "everyone may order a test"),
     Unmodelled::harmless("-4", "hosts have IPv4 addresses"),
     Unmodelled::refused("-6", "hosts have IPv4 addresses"),
-    Unmodelled::refused("-L ADDRESS", "the route chooses the local address: `[[route]]`"),
     Unmodelled::refused("-N", "there is no test without a control connection"),
     Unmodelled::refused(
         "-b BURST",
@@ -50,6 +49,9 @@ pub struct Netperf {
     /// The server's address.
     #[arg(short = 'H', value_parser = peer)]
     pub(super) host: Ipv4Addr,
+    /// The local address.
+    #[arg(short = 'L', default_value = "0.0.0.0")]
+    pub(super) local: Ipv4Addr,
     /// What to measure.
     #[arg(short = 't', value_enum, default_value_t, ignore_case = true)]
     test: Test,
