@@ -268,3 +268,20 @@ fn pktgen_sends_no_more_than_the_wire_carries() {
         assert!(rate <= most && rate > 0.9 * most, "{options}: {rate} M/s");
     }
 }
+
+/// A NIC that belongs to programs cannot serve guests as well.
+#[test]
+fn nics_of_programs_have_no_other_users() {
+    let guest = "[[host.vm]]\nname = \"w\"\nvcpus = \"1\"\nmemory = \"64 MiB\"\nuplink = \"nic\"";
+    let host = |driver: &str| {
+        scenario::host(
+            "a",
+            "dell-t430",
+            &format!("{driver}\n[[host.device]]\nname = \"nic\"\nnic = \"82599\"\n{guest}"),
+        )
+    };
+    let check = |driver: &str| scenario::load(&[scenario::HEAD, &host(driver)].concat());
+    assert!(check("nic_driver.user_space = false").is_ok());
+    let said = check("nic_driver.user_space = true").err().unwrap().render(false);
+    assert!(said.contains("test.toml:6") && said.contains("leave `user_space` out"), "{said}");
+}

@@ -83,21 +83,21 @@ pub struct Sockperf {
 enum Role {
     /// Echoes messages that ask for it.
     #[command(alias = "sr", disable_help_flag = true)]
-    Server(Place),
+    Server(SockperfServer),
     /// Sends messages and waits for the echo of each.
     #[command(alias = "pp", disable_help_flag = true)]
-    PingPong(Client),
+    PingPong(SockperfClient),
     /// Sends messages at a rate and asks for the echoes of some.
     #[command(alias = "ul", disable_help_flag = true)]
-    UnderLoad(Client),
+    UnderLoad(SockperfClient),
     /// Sends messages at a rate without echoes.
     #[command(alias = "tp", disable_help_flag = true)]
-    Throughput(Client),
+    Throughput(SockperfClient),
 }
 
 /// Where a server listens.
 #[derive(clap::Args, Clone, PartialEq, Debug)]
-struct Place {
+struct SockperfServer {
     /// Address to listen at; all by default.
     #[arg(short = 'i', long = "ip", default_value = "0.0.0.0")]
     address: Ipv4Addr,
@@ -114,7 +114,7 @@ struct Place {
 
 /// What a client sends.
 #[derive(clap::Args, Clone, PartialEq, Debug)]
-struct Client {
+struct SockperfClient {
     /// The server's address.
     #[arg(short = 'i', long = "ip", value_parser = peer)]
     address: Ipv4Addr,
@@ -155,12 +155,12 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// A socket of either kind, and memory for one message.
 #[derive(Clone)]
-enum Socket {
+enum MessageSocket {
     Udp(Rc<dyn UdpSocket>, SocketAddrV4),
     Tcp(Rc<dyn TcpStream>),
 }
 
-impl Socket {
+impl MessageSocket {
     async fn send(&self, cpu: &Cpu, from: Segment) -> Result<(), Error> {
         match self {
             Self::Udp(socket, to) => socket.send_to(cpu, *to, from).await,
@@ -211,7 +211,7 @@ fn buffer(kernel: &Rc<dyn Kernel>, cpu: &Cpu) -> Result<Pages, Error> {
 /// Where a message over TCP has its length: behind number and flags.
 const LENGTH_AT: u64 = 10;
 
-impl Place {
+impl SockperfServer {
     async fn serve(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<(), Error> {
         let at = SocketAddrV4::new(self.address, self.port);
         if self.tcp {
@@ -282,7 +282,7 @@ async fn echo_stream(cpu: &Cpu, kernel: &Rc<dyn Kernel>, stream: &dyn TcpStream)
 
 /// What a client saw.
 #[derive(Default)]
-struct Seen {
+struct EchoTotals {
     sent: u64,
     asked: u64,
     echoes: u64,
@@ -290,16 +290,16 @@ struct Seen {
     latencies: Latencies,
 }
 
-impl Client {
-    async fn connect(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Socket, Error> {
+impl SockperfClient {
+    async fn connect(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<MessageSocket, Error> {
         let to = SocketAddrV4::new(self.address, self.port);
         let socket = if self.tcp {
             let stream = kernel.network().connect(cpu, to).await?;
             stream.set_no_delay(true);
-            Socket::Tcp(stream)
+            MessageSocket::Tcp(stream)
         } else {
             let own = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-            Socket::Udp(kernel.network().udp(cpu, own)?, to)
+            MessageSocket::Udp(kernel.network().udp(cpu, own)?, to)
         };
         socket.set_buffers(self.buffer_size);
         Ok(socket)
@@ -314,10 +314,10 @@ impl Client {
     }
 
     /// Sends one message after the other, each when the echo of the last one has arrived.
-    async fn ping_pong(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Seen, Error> {
+    async fn ping_pong(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<EchoTotals, Error> {
         let (socket, pages) = (self.connect(cpu, kernel).await?, buffer(kernel, cpu)?);
         let room = Segment { at: pages.start, length: MOST as u32 };
-        let (mut seen, pause) = (Seen::default(), self.pause(f64::INFINITY));
+        let (mut seen, pause) = (EchoTotals::default(), self.pause(f64::INFINITY));
         let until = cpu.now() + duration(self.time);
         let mut next = cpu.now();
         while cpu.now() < until {
@@ -353,10 +353,10 @@ impl Client {
         kernel: &Rc<dyn Kernel>,
         reply_every: Option<u64>,
         pause: Duration,
-    ) -> Result<Seen, Error> {
+    ) -> Result<EchoTotals, Error> {
         let (socket, pages) = (self.connect(cpu, kernel).await?, buffer(kernel, cpu)?);
         let asked: Rc<RefCell<BTreeMap<u64, Time>>> = Rc::default();
-        let echoes = Rc::new(RefCell::new(Seen::default()));
+        let echoes = Rc::new(RefCell::new(EchoTotals::default()));
         let ended = Rc::new(Cell::new(false));
         let receiver = {
             let (socket, asked, echoes, ended) =
@@ -412,7 +412,7 @@ impl Client {
             receiving.wait().await?;
         }
         kernel.free_pages(cpu, pages);
-        Ok(Seen { sent, asked: wanted, ..echoes.take() })
+        Ok(EchoTotals { sent, asked: wanted, ..echoes.take() })
     }
 }
 

@@ -93,10 +93,10 @@ const OWN_UNMODELLED: &[Unmodelled] = &[
 pub struct Testpmd {
     /// Cores, such as `1-2,4`; the first one does not forward. By default, those of the program.
     #[arg(short = 'l', value_parser = core_list)]
-    cores: Option<Cores>,
+    cores: Option<CoreList>,
     /// Cores as a hexadecimal mask.
     #[arg(short = 'c', value_parser = core_mask, conflicts_with = "cores")]
-    mask: Option<Cores>,
+    mask: Option<CoreList>,
     /// testpmd's options: `--forward-mode=io|mac|macswap|rxonly|txonly`, `--nb-cores`, `--rxq`, `--txq`, `--rxd`, `--txd`,
     /// `--burst`, `--txpkts`, `--portlist`, `--portmask`, `--port-topology=paired|chained|loop`, `--eth-peer=PORT,MAC`; and
     /// `--time=MS` for the length of the run.
@@ -106,9 +106,9 @@ pub struct Testpmd {
 
 /// Numbers of cores.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Cores(Vec<CpuId>);
+struct CoreList(Vec<CpuId>);
 
-fn core_list(text: &str) -> Result<Cores, String> {
+fn core_list(text: &str) -> Result<CoreList, String> {
     let wrong = || format!("`{text}` is not a list of cores, such as `1-2,4`");
     let mut cores = Vec::new();
     for part in text.split(',') {
@@ -120,7 +120,7 @@ fn core_list(text: &str) -> Result<Cores, String> {
         }
         cores.extend((first..=last).map(CpuId));
     }
-    Ok(Cores(cores))
+    Ok(CoreList(cores))
 }
 
 fn mask_of(text: &str) -> Result<Vec<u16>, String> {
@@ -130,8 +130,8 @@ fn mask_of(text: &str) -> Result<Vec<u16>, String> {
     Ok((0..128).filter(|bit| mask >> bit & 1 != 0).collect())
 }
 
-fn core_mask(text: &str) -> Result<Cores, String> {
-    Ok(Cores(mask_of(text)?.into_iter().map(CpuId).collect()))
+fn core_mask(text: &str) -> Result<CoreList, String> {
+    Ok(CoreList(mask_of(text)?.into_iter().map(CpuId).collect()))
 }
 
 /// Ports by number.
@@ -155,7 +155,7 @@ fn port_mask(text: &str) -> Result<PortNumbers, String> {
 
 /// What happens to a frame.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Mode {
+enum ForwardMode {
     /// It is sent as it is.
     #[default]
     Io,
@@ -171,7 +171,7 @@ enum Mode {
 
 /// To which port frames go.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Topology {
+enum PortTopology {
     /// To the other one of two; a last port alone to itself.
     #[default]
     Paired,
@@ -184,9 +184,9 @@ enum Topology {
 /// testpmd's own options.
 #[derive(Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "dpdk-testpmd --", disable_help_flag = true, no_binary_name = true)]
-struct Options {
+struct PmdOptions {
     #[arg(long = "forward-mode", value_enum, default_value_t)]
-    mode: Mode,
+    mode: ForwardMode,
     #[arg(long = "nb-cores", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     forwarders: u16,
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -207,7 +207,7 @@ struct Options {
     #[arg(long = "portmask", value_parser = port_mask, conflicts_with = "list")]
     mask: Option<PortNumbers>,
     #[arg(long = "port-topology", value_enum, default_value_t)]
-    topology: Topology,
+    topology: PortTopology,
     #[arg(long = "eth-peer", value_parser = peer)]
     peers: Vec<(u16, MacAddr)>,
     /// Milliseconds to forward; by default, until all other programs have ended.
@@ -228,7 +228,7 @@ fn peer(text: &str) -> Result<(u16, MacAddr), String> {
     })
 }
 
-impl Options {
+impl PmdOptions {
     fn ports(&self, there: usize) -> Vec<u16> {
         match self.list.as_ref().or(self.mask.as_ref()) {
             Some(ports) => ports.0.clone(),
@@ -239,17 +239,17 @@ impl Options {
     /// The place among `count` ports to which frames of a place go.
     fn target(&self, from: usize, count: usize) -> usize {
         match self.topology {
-            Topology::Loop => from,
-            Topology::Chained => (from + 1) % count,
-            Topology::Paired if from ^ 1 < count => from ^ 1,
-            Topology::Paired => from,
+            PortTopology::Loop => from,
+            PortTopology::Chained => (from + 1) % count,
+            PortTopology::Paired if from ^ 1 < count => from ^ 1,
+            PortTopology::Paired => from,
         }
     }
 }
 
 /// An RX queue, and where its frames go.
 #[derive(Clone, Copy)]
-struct Stream {
+struct ForwardStream {
     from: usize,
     to: usize,
     queue: u16,
@@ -258,18 +258,18 @@ struct Stream {
 
 /// What was done, by port.
 #[derive(Default, Clone, Copy)]
-struct Count {
+struct PortCount {
     received: u64,
     sent: u64,
     dropped: u64,
 }
 
 /// Buffers of frames that are made here.
-struct Made {
+struct MadeFrames {
     free: RefCell<Vec<PhysAddr>>,
 }
 
-impl Made {
+impl MadeFrames {
     fn new(cpu: &Cpu, kernel: &Rc<dyn Kernel>, count: u64) -> Result<Rc<Self>, Failure> {
         let mut free = Vec::new();
         for _ in 0..count.div_ceil(CHUNK / BUFFER) {
@@ -280,22 +280,22 @@ impl Made {
     }
 }
 
-impl PacketOwner for Made {
+impl PacketOwner for MadeFrames {
     fn released(&self, _: &Cpu, packet: &mut Packet) {
         self.free.borrow_mut().extend(packet.fragments.drain(..).map(|fragment| fragment.at));
     }
 }
 
 /// Ports and counters that the forwarding cores share.
-struct Shared {
-    options: Options,
+struct PmdShared {
+    options: PmdOptions,
     ports: Vec<Rc<dyn PollDevice>>,
-    counts: RefCell<Vec<Count>>,
+    counts: RefCell<Vec<PortCount>>,
     end: Time,
 }
 
-impl Shared {
-    fn count(&self, port: usize, add: impl FnOnce(&mut Count)) {
+impl PmdShared {
+    fn count(&self, port: usize, add: impl FnOnce(&mut PortCount)) {
         add(&mut self.counts.borrow_mut()[port]);
     }
 
@@ -308,8 +308,8 @@ impl Shared {
     fn change(&self, cpu: &Cpu, to: usize, packet: &Packet) {
         cpu.work(EACH);
         match self.options.mode {
-            Mode::Macswap => turn_round(cpu, packet),
-            Mode::Mac => {
+            ForwardMode::Macswap => turn_round(cpu, packet),
+            ForwardMode::Mac => {
                 let addresses = [self.peer(to).0, self.ports[to].mac().0].concat();
                 if let Some(first) = packet.fragments.first() {
                     cpu.store(first.at, &addresses);
@@ -320,7 +320,7 @@ impl Shared {
     }
 
     /// A frame made here.
-    fn make(&self, cpu: &Cpu, to: usize, made: &Rc<Made>) -> Option<Packet> {
+    fn make(&self, cpu: &Cpu, to: usize, made: &Rc<MadeFrames>) -> Option<Packet> {
         let at = made.free.borrow_mut().pop()?;
         cpu.work(EACH);
         let mut headers = [0; HEADER_LEN + 28];
@@ -336,12 +336,17 @@ impl Shared {
     }
 
     /// Forwards the frames of some streams.
-    async fn forward(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>, streams: &[Stream]) -> Result<(), Failure> {
+    async fn forward(
+        &self,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        streams: &[ForwardStream],
+    ) -> Result<(), Failure> {
         let _part = cpu.book(Part::User);
         let burst = usize::from(self.options.burst);
         let room = 2 * u64::from(self.options.txd) + u64::from(self.options.burst);
         let made = match self.options.mode {
-            Mode::Txonly => Some(Made::new(cpu, kernel, room * streams.len() as u64)?),
+            ForwardMode::Txonly => Some(MadeFrames::new(cpu, kernel, room * streams.len() as u64)?),
             _ => None,
         };
         let mut packets = Vec::with_capacity(burst);
@@ -363,7 +368,7 @@ impl Shared {
                     }
                 }
                 let given = packets.len() as u64;
-                if self.options.mode == Mode::Rxonly {
+                if self.options.mode == ForwardMode::Rxonly {
                     packets.drain(..).for_each(|packet| packet.release(cpu));
                 }
                 if !packets.is_empty() {
@@ -389,12 +394,12 @@ impl Shared {
 
 impl Testpmd {
     /// testpmd's own options, and notes on those without effect.
-    fn own(&self) -> Result<(Options, Vec<String>), Refused> {
-        let wrong = |error: clap::Error| refused("dpdk-testpmd", &Options::command(), &error);
-        let command = unmodelled::add(Options::command(), OWN_UNMODELLED);
+    fn own(&self) -> Result<(PmdOptions, Vec<String>), Refused> {
+        let wrong = |error: clap::Error| refused("dpdk-testpmd", &PmdOptions::command(), &error);
+        let command = unmodelled::add(PmdOptions::command(), OWN_UNMODELLED);
         let matches = command.try_get_matches_from(&self.options).map_err(wrong)?;
         let notes = unmodelled::notes("dpdk-testpmd", &matches, OWN_UNMODELLED)?;
-        Ok((Options::from_arg_matches(&matches).map_err(wrong)?, notes))
+        Ok((PmdOptions::from_arg_matches(&matches).map_err(wrong)?, notes))
     }
 
     fn given_cores(&self) -> Option<&[CpuId]> {
@@ -419,9 +424,9 @@ impl Testpmd {
             ports.push(device);
         }
         let count = ports.len();
-        let streams: Vec<Stream> = (0..options.rxq)
+        let streams: Vec<ForwardStream> = (0..options.rxq)
             .flat_map(|queue| (0..count).map(move |from| (queue, from)))
-            .map(|(queue, from)| Stream {
+            .map(|(queue, from)| ForwardStream {
                 from,
                 to: options.target(from, count),
                 queue,
@@ -431,11 +436,11 @@ impl Testpmd {
         let began = cpu.now();
         let end = options.time_ms.map_or(Time::NEVER, |ms| began + Duration::from_ms(ms));
         let cores = usize::from(options.forwarders).min(forwarders.len()).min(streams.len());
-        let counts = RefCell::new(vec![Count::default(); count]);
-        let shared = Rc::new(Shared { options, ports, counts, end });
+        let counts = RefCell::new(vec![PortCount::default(); count]);
+        let shared = Rc::new(PmdShared { options, ports, counts, end });
         let mut tasks = Vec::new();
         for n in 0..cores {
-            let own: Vec<Stream> = streams.iter().copied().skip(n).step_by(cores).collect();
+            let own: Vec<ForwardStream> = streams.iter().copied().skip(n).step_by(cores).collect();
             let (shared, face) = (Rc::clone(&shared), Rc::clone(kernel));
             let work = async move |cpu: Cpu| shared.forward(&cpu, &face, &own).await;
             let params = TaskParams::named(format!("dpdk-worker{n}")).on(forwarders[n]).of(cpu);

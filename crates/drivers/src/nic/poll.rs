@@ -54,7 +54,7 @@ pub struct NicPollDriver;
 struct PollBinding {
     kernel: Rc<dyn Kernel>,
     name: String,
-    port: Rc<Port>,
+    port: Rc<PolledPort>,
 }
 
 impl PciDriver for NicPollDriver {
@@ -73,7 +73,7 @@ impl PciDriver for NicPollDriver {
             let limits = Limits::read(cpu, &registers).await?;
             let (dma, kernel) = (device.dma(), device.kernel());
             dma.set_mask(64)?;
-            let port = Rc::new(Port {
+            let port = Rc::new(PolledPort {
                 kernel: Rc::clone(&kernel),
                 device,
                 dma,
@@ -100,7 +100,7 @@ impl PciBinding for PollBinding {
 }
 
 /// One function.
-struct Port {
+struct PolledPort {
     kernel: Rc<dyn Kernel>,
     device: PciDevice,
     dma: Rc<dyn DmaOps>,
@@ -109,16 +109,16 @@ struct Port {
     /// A program has it.
     is_taken: Cell<bool>,
     /// Queues while it runs.
-    pairs: RefCell<Vec<Rc<Pair>>>,
+    pairs: RefCell<Vec<Rc<PolledQueues>>>,
     /// Bus addresses of mapped chunks.
     chunks: RefCell<BTreeMap<PhysAddr, Iova>>,
 }
 
 /// A pair of queues, which one core uses at a time.
-struct Pair {
+struct PolledQueues {
     rx: Ring,
     tx: Ring,
-    pool: Rc<Buffers>,
+    pool: Rc<Mbufs>,
     /// By place in the RX ring: the buffer that the device holds there.
     posted: RefCell<Vec<PhysAddr>>,
     /// Counts of buffers posted, and of those that came back.
@@ -133,13 +133,13 @@ struct Pair {
     unreported: Cell<u16>,
 }
 
-/// Buffers of a queue: the last one returned is the next one taken, as in a mempool's cache.
-struct Buffers {
+/// Mbufs of a queue: the last one returned is the next one taken, as in a mempool's cache.
+struct Mbufs {
     free: RefCell<Vec<PhysAddr>>,
     lists: RefCell<Vec<Vec<Fragment>>>,
 }
 
-impl Buffers {
+impl Mbufs {
     /// At least so many, in whole chunks.
     fn new(cpu: &Cpu, kernel: &Rc<dyn Kernel>, count: u64) -> Result<Rc<Self>, Error> {
         let each = CHUNK / BUFFER;
@@ -152,7 +152,7 @@ impl Buffers {
     }
 }
 
-impl PacketOwner for Buffers {
+impl PacketOwner for Mbufs {
     fn released(&self, _: &Cpu, packet: &mut Packet) {
         let mut list = core::mem::take(&mut packet.fragments);
         let mut free = self.free.borrow_mut();
@@ -161,9 +161,9 @@ impl PacketOwner for Buffers {
     }
 }
 
-impl Pair {
+impl PolledQueues {
     /// Posts free buffers in whole batches.
-    fn refill(&self, cpu: &Cpu, port: &Port) -> Result<(), Error> {
+    fn refill(&self, cpu: &Cpu, port: &PolledPort) -> Result<(), Error> {
         let given = self.rx_tail.get().wrapping_sub(self.rx_done.get());
         // One place stays empty, so that a full ring differs from an empty one.
         let missing = self.rx.entries() - 1 - given;
@@ -229,7 +229,7 @@ impl Pair {
     }
 
     /// Writes a packet's descriptors. Gives it back if they have no room.
-    fn put(&self, cpu: &Cpu, port: &Port, packet: Packet) -> Result<(), Packet> {
+    fn put(&self, cpu: &Cpu, port: &PolledPort, packet: Packet) -> Result<(), Packet> {
         let pieces = packet.fragments.len() as u16;
         if pieces == 0 || pieces > self.tx_free() {
             return Err(packet);
@@ -260,7 +260,7 @@ impl Pair {
     }
 }
 
-impl Port {
+impl PolledPort {
     /// Bus address of memory of a pool, whose chunk is mapped the first time.
     fn bus(&self, cpu: &Cpu, at: PhysAddr) -> Result<Iova, Error> {
         let start = at.align_down(CHUNK);
@@ -276,11 +276,11 @@ impl Port {
         Ok(Iova::new(bus.get() + (at.0 - start.0)))
     }
 
-    fn pair(&self, queue: u16) -> Option<Rc<Pair>> {
+    fn pair(&self, queue: u16) -> Option<Rc<PolledQueues>> {
         self.pairs.borrow().get(usize::from(queue)).cloned()
     }
 
-    fn new_pair(&self, cpu: &Cpu, number: u16, setup: PollSetup) -> Result<Pair, Error> {
+    fn new_pair(&self, cpu: &Cpu, number: u16, setup: PollSetup) -> Result<PolledQueues, Error> {
         let are_wide = self.limits.features & feature::WIDE_COMPLETIONS != 0;
         let stride = if are_wide { regs::WIDE_STRIDE } else { LEN.ilog2() as u8 };
         let ring = |first, entries: u32| {
@@ -290,8 +290,8 @@ impl Port {
         let (rx, tx) = (ring(regs::RX_QUEUES, setup.rings.rx)?, ring(regs::TX_QUEUES, setup.rings.tx)?);
         let buffers = u64::from(setup.rings.rx) + u64::from(setup.rings.tx) + 2 * u64::from(BATCH);
         let sending = (0..setup.rings.tx).map(|_| None).collect();
-        Ok(Pair {
-            pool: Buffers::new(cpu, &self.kernel, buffers)?,
+        Ok(PolledQueues {
+            pool: Mbufs::new(cpu, &self.kernel, buffers)?,
             posted: RefCell::new(vec![PhysAddr::default(); setup.rings.rx as usize]),
             sending: RefCell::new(sending),
             rx,
@@ -337,7 +337,7 @@ impl Port {
     }
 }
 
-impl PollDevice for Port {
+impl PollDevice for PolledPort {
     fn start<'a>(&'a self, cpu: &'a Cpu, setup: PollSetup) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             if self.is_taken.replace(true) {

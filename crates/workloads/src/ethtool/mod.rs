@@ -26,7 +26,7 @@ use platform::net::{Coalescing, NetDriver, PacketDevice};
 
 use crate::premises::{Link, Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
-use settings::{Offload, Queues};
+use settings::{HashQueues, Offload};
 
 /// Shows or sets a network device's counters, coalescing, rings, offloads and receive queues.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
@@ -105,7 +105,7 @@ pub struct Ethtool {
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum EthtoolAction {
     Link,
     Statistics,
     Driver,
@@ -126,18 +126,18 @@ enum Action {
     Table,
 }
 
-impl Action {
+impl EthtoolAction {
     /// Whether it sets what the words after the device's name say.
     fn sets(self) -> bool {
-        use Action::{Channels, Coalescing, Offloads, Pause, Rings, Rule, Speed, Table};
+        use EthtoolAction::{Channels, Coalescing, Offloads, Pause, Rings, Rule, Speed, Table};
         matches!(self, Coalescing | Rings | Channels | Offloads | Pause | Rule | Speed | Table)
     }
 }
 
 impl Ethtool {
     /// What is to be done, with which device, and the words behind its name.
-    fn asked(&self) -> (Action, &str, &[String]) {
-        use Action as A;
+    fn asked(&self) -> (EthtoolAction, &str, &[String]) {
+        use EthtoolAction as A;
         let all = [
             (A::Statistics, &self.statistics),
             (A::Driver, &self.driver),
@@ -253,20 +253,20 @@ impl Ethtool {
         let fail = |error| Failure::about(name, error);
         let queues = device.limits().rx_queues;
         match action {
-            Action::Coalescing => {
+            EthtoolAction::Coalescing => {
                 for queue in 0..queues {
                     let wanted = settings::coalescing(words, device.coalescing(queue).unwrap_or_default())?;
                     device.set_coalescing(cpu, queue, wanted).map_err(fail)?;
                 }
             }
-            Action::Rings => {
+            EthtoolAction::Rings => {
                 let now = driver.rings().ok_or_else(|| fail(Error::NotSupported))?;
                 let wanted = settings::rings(words, now)?;
                 if wanted != now {
                     driver.set_rings(cpu, wanted).await.map_err(fail)?;
                 }
             }
-            Action::Offloads => {
+            EthtoolAction::Offloads => {
                 let wanted = settings::offloads(words, device.offloads())?;
                 let on = device.set_offloads(cpu, &wanted);
                 let missing = Offload::ALL
@@ -276,13 +276,13 @@ impl Ethtool {
                     return Err(Failure(format!("{name}: the device has no {}", offload.name)));
                 }
             }
-            Action::Rule => {
+            EthtoolAction::Rule => {
                 if let Some(rule) = settings::rule(words, queues)? {
                     driver.steer(cpu, rule.flow, rule.queue).map_err(fail)?;
                 }
             }
-            Action::Table => {
-                device.set_indirection(cpu, &Queues::read(words, queues)?.0).map_err(fail)?;
+            EthtoolAction::Table => {
+                device.set_indirection(cpu, &HashQueues::read(words, queues)?.0).map_err(fail)?;
             }
             _ => {}
         }
@@ -291,27 +291,27 @@ impl Ethtool {
 }
 
 /// Checks the words after a device's name.
-fn check(action: Action, words: &[String], link: &Link) -> Result<(), Refused> {
+fn check(action: EthtoolAction, words: &[String], link: &Link) -> Result<(), Refused> {
     let instead = |what: &str, instead: String| Err(Refused::new(format!("ethtool: {what}"), instead));
     match action {
-        Action::Coalescing => settings::coalescing(words, Coalescing::default()).map(drop),
-        Action::Rings => settings::rings(words, settings::NO_RINGS).map(drop),
-        Action::Offloads => settings::offloads(words, platform::net::Offloads::default()).map(drop),
-        Action::Rule => settings::rule(words, link.queues).map(drop),
-        Action::Table => Queues::read(words, link.queues).map(drop),
-        Action::Channels => match settings::channels(words)? {
+        EthtoolAction::Coalescing => settings::coalescing(words, Coalescing::default()).map(drop),
+        EthtoolAction::Rings => settings::rings(words, settings::NO_RINGS).map(drop),
+        EthtoolAction::Offloads => settings::offloads(words, platform::net::Offloads::default()).map(drop),
+        EthtoolAction::Rule => settings::rule(words, link.queues).map(drop),
+        EthtoolAction::Table => HashQueues::read(words, link.queues).map(drop),
+        EthtoolAction::Channels => match settings::channels(words)? {
             count if count == link.queues => Ok(()),
             count => instead(
                 &format!("{} has {} queue pairs while the driver runs", link.name, link.queues),
                 format!("set `channels = {count}` in `[host.nic_driver]`"),
             ),
         },
-        Action::Pause => instead(
+        EthtoolAction::Pause => instead(
             "pause frames are a property of the card",
             "`[flow_control]` in the NIC's file, or `change.flow_control` at its `[[host.device]]`"
                 .to_owned(),
         ),
-        Action::Speed => instead(
+        EthtoolAction::Speed => instead(
             "speed and duplex are properties of card and cable",
             "set `rate` of the `[[cable]]`, or `change.controller.rate` at the `[[host.device]]`".to_owned(),
         ),
@@ -340,29 +340,31 @@ impl Program for Ethtool {
             let (action, name, _) = self.asked();
             let gone = || Failure::about(name, Error::NoDevice);
             let device = environment.kernel.packet_device(name).ok_or_else(gone)?;
-            if action == Action::Statistics {
+            if action == EthtoolAction::Statistics {
                 return Ok(Self::show_statistics(&cpu, &*device).await);
             }
             let driver = device.driver().ok_or_else(gone)?;
             self.set(&cpu, &*device, &*driver).await?;
             let mut report = Report::default();
             match action {
-                Action::Rings | Action::ShowRings => report = Self::rings_of(&*driver),
-                Action::Channels | Action::ShowChannels => {
+                EthtoolAction::Rings | EthtoolAction::ShowRings => report = Self::rings_of(&*driver),
+                EthtoolAction::Channels | EthtoolAction::ShowChannels => {
                     report.add("combined", "queue pairs", device.limits().rx_queues.into());
                 }
-                Action::Offloads | Action::ShowOffloads => report = Self::offloads_of(&*device),
-                Action::Rule | Action::ShowRules => {
+                EthtoolAction::Offloads | EthtoolAction::ShowOffloads => report = Self::offloads_of(&*device),
+                EthtoolAction::Rule | EthtoolAction::ShowRules => {
                     report.add("rx rings available", "", device.limits().rx_queues.into());
                 }
-                Action::Table | Action::ShowTable => report = Self::table_of(&*device),
-                Action::Coalescing | Action::ShowCoalescing => report = Self::coalescing_of(&*device),
-                Action::Driver => {
+                EthtoolAction::Table | EthtoolAction::ShowTable => report = Self::table_of(&*device),
+                EthtoolAction::Coalescing | EthtoolAction::ShowCoalescing => {
+                    report = Self::coalescing_of(&*device)
+                }
+                EthtoolAction::Driver => {
                     let place = driver.function().map_or_else(|| "none".to_owned(), |at| at.to_string());
                     report = Self::link_of(&*device);
                     report.text = Some(format!("bus-info: {place}"));
                 }
-                Action::ShowPause => {
+                EthtoolAction::ShowPause => {
                     report
                         .notes
                         .push("pause frames are on if the NIC's file has `[flow_control]`".to_owned());

@@ -199,9 +199,9 @@ pub fn offloads(words: &[String], mut on: Offloads) -> Result<Offloads, Refused>
 }
 
 /// Queues to which the values of the receive hash are assigned in turn (`-X`).
-pub struct Queues(pub Vec<u16>);
+pub struct HashQueues(pub Vec<u16>);
 
-impl Queues {
+impl HashQueues {
     /// Those of a device with `there` queues.
     ///
     /// # Errors

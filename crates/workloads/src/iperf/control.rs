@@ -7,12 +7,12 @@ use platform::memory::Pages;
 use platform::socket::TcpStream;
 use units::Duration;
 
-use super::stream::{Extent, INTERVALS, Settings, Tally};
+use super::stream::{INTERVALS, StreamExtent, StreamSettings, StreamTally};
 
 /// Words per message.
 const WORDS: usize = 8;
 /// A message.
-pub type Message = [u64; WORDS];
+pub type ControlWords = [u64; WORDS];
 
 /// First words.
 const ORDER: u64 = 1;
@@ -20,8 +20,8 @@ const DATA: u64 = 2;
 
 /// A test as a client orders it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Order {
-    pub settings: Settings,
+pub struct Iperf3Order {
+    pub settings: StreamSettings,
     pub parallel: u16,
     /// The server sends.
     pub reverse: bool,
@@ -29,16 +29,16 @@ pub struct Order {
     pub core: Option<CpuId>,
 }
 
-impl Order {
-    pub fn message(&self) -> Message {
+impl Iperf3Order {
+    pub fn message(&self) -> ControlWords {
         let settings = &self.settings;
         let flag = |is_set: bool, bit: u32| u64::from(is_set) << bit;
         let flags = flag(settings.udp, 16) | flag(self.reverse, 17) | flag(settings.no_delay, 18);
         let core = self.core.map_or(0, |core| u64::from(core.0) + 1);
         let (kind, extent) = match settings.extent {
-            Extent::Time(time) => (0, time.as_ps()),
-            Extent::Bytes(bytes) => (1, bytes),
-            Extent::Blocks(blocks) => (2, blocks),
+            StreamExtent::Time(time) => (0, time.as_ps()),
+            StreamExtent::Bytes(bytes) => (1, bytes),
+            StreamExtent::Blocks(blocks) => (2, blocks),
         };
         [
             ORDER | flags | core << 32,
@@ -53,16 +53,16 @@ impl Order {
     }
 
     /// `None` if it is another message.
-    pub fn of(message: Message) -> Option<Self> {
+    pub fn of(message: ControlWords) -> Option<Self> {
         let [first, sizes, window, extent, rate, interval, omit, _] = message;
         let extent = match sizes >> 48 {
-            0 => Extent::Time(Duration::from_ps(extent)),
-            1 => Extent::Bytes(extent),
-            2 => Extent::Blocks(extent),
+            0 => StreamExtent::Time(Duration::from_ps(extent)),
+            1 => StreamExtent::Bytes(extent),
+            2 => StreamExtent::Blocks(extent),
             _ => return None,
         };
         let is_set = |bit: u32| first >> bit & 1 != 0;
-        let settings = Settings {
+        let settings = StreamSettings {
             udp: is_set(16),
             length: sizes as u32,
             window: Some(window as u32).filter(|size| *size > 0),
@@ -80,29 +80,34 @@ impl Order {
 }
 
 /// First message of a data connection: the port of the client's control connection.
-pub fn data(control: u16) -> Message {
+pub fn data(control: u16) -> ControlWords {
     [DATA, control.into(), 0, 0, 0, 0, 0, 0]
 }
 
 /// A stream's result, without its intervals.
-pub fn result(tally: &Tally) -> Message {
+pub fn result(tally: &StreamTally) -> ControlWords {
     let (jitter, took) = (tally.jitter.as_ps(), tally.took.as_ps());
     let intervals = (tally.intervals.len() as u64).min(INTERVALS);
     [tally.bytes, tally.datagrams, tally.again, tally.lost, tally.late, jitter, took, intervals]
 }
 
 /// A stream's result.
-pub fn tally(message: Message) -> Tally {
+pub fn tally(message: ControlWords) -> StreamTally {
     let [bytes, datagrams, again, lost, late, jitter, took, _] = message;
     let (jitter, took) = (Duration::from_ps(jitter), Duration::from_ps(took));
-    Tally { bytes, datagrams, again, lost, late, jitter, took, ..Tally::default() }
+    StreamTally { bytes, datagrams, again, lost, late, jitter, took, ..StreamTally::default() }
 }
 
 /// Sends a message.
 ///
 /// # Errors
 /// If the connection fails.
-pub async fn send(cpu: &Cpu, stream: &dyn TcpStream, pages: Pages, message: Message) -> Result<(), Error> {
+pub async fn send(
+    cpu: &Cpu,
+    stream: &dyn TcpStream,
+    pages: Pages,
+    message: ControlWords,
+) -> Result<(), Error> {
     for (n, word) in (0..).zip(message) {
         cpu.store(pages.start + 8 * n, &word.to_be_bytes());
     }
@@ -113,7 +118,7 @@ pub async fn send(cpu: &Cpu, stream: &dyn TcpStream, pages: Pages, message: Mess
 ///
 /// # Errors
 /// If the connection fails; [`Error::Ended`] if it has ended.
-pub async fn receive(cpu: &Cpu, stream: &dyn TcpStream, pages: Pages) -> Result<Message, Error> {
+pub async fn receive(cpu: &Cpu, stream: &dyn TcpStream, pages: Pages) -> Result<ControlWords, Error> {
     let bytes = 8 * WORDS as u32;
     let mut done = 0;
     while done < bytes {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use units::{Duration, Time};
 
-use super::stream::{Extent, INTERVALS, Tally};
-use super::three::{Iperf3, Results};
+use super::stream::{INTERVALS, StreamExtent, StreamTally};
+use super::three::{Iperf3, TestResults};
 
 /// First descriptor of a stream in the original.
 const SOCKET: usize = 5;
@@ -26,8 +26,8 @@ fn with(mut value: Value, more: Value) -> Value {
     value
 }
 
-fn datagrams(tallies: &[Tally]) -> Value {
-    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+fn datagrams(tallies: &[StreamTally]) -> Value {
+    let sum = |of: fn(&StreamTally) -> u64| tallies.iter().map(of).sum::<u64>();
     let (lost, received) = (sum(|tally| tally.lost), sum(|tally| tally.datagrams));
     let jitter =
         tallies.iter().map(|tally| tally.jitter.as_s_f64() * 1e3).sum::<f64>() / tallies.len().max(1) as f64;
@@ -39,7 +39,7 @@ fn datagrams(tallies: &[Tally]) -> Value {
 }
 
 /// One side of a stream, or the sum of several.
-fn side(tallies: &[Tally], took: Duration, sender: bool, udp: bool) -> Value {
+fn side(tallies: &[StreamTally], took: Duration, sender: bool, udp: bool) -> Value {
     let bytes = tallies.iter().map(|tally| tally.bytes).sum();
     let mut value = with(part(Duration::ZERO, took, bytes), json!({ "sender": sender }));
     if udp {
@@ -51,18 +51,18 @@ fn side(tallies: &[Tally], took: Duration, sender: bool, udp: bool) -> Value {
     value
 }
 
-fn took(tallies: &[Tally]) -> Duration {
+fn took(tallies: &[StreamTally]) -> Duration {
     tallies.iter().map(|tally| tally.took).max().unwrap_or_default()
 }
 
-fn start(of: &Iperf3, results: &Results, now: Time) -> Value {
+fn start(of: &Iperf3, results: &TestResults, now: Time) -> Value {
     let (settings, order) = (of.settings(), of.order());
     let host = of.to().ip().to_string();
     let connected = |(n, (local, remote)): (usize, &(u16, u16))| json!({ "socket": SOCKET + n, "local_port": local, "remote_host": host, "remote_port": remote });
     let (seconds, bytes, blocks) = match settings.extent {
-        Extent::Time(time) => (time.as_s_f64(), 0, 0),
-        Extent::Bytes(bytes) => (0.0, bytes, 0),
-        Extent::Blocks(blocks) => (0.0, 0, blocks),
+        StreamExtent::Time(time) => (time.as_s_f64(), 0, 0),
+        StreamExtent::Bytes(bytes) => (0.0, bytes, 0),
+        StreamExtent::Blocks(blocks) => (0.0, 0, blocks),
     };
     let began = now.since(Time::ZERO).as_s_f64() - results.took.as_s_f64();
     json!({
@@ -82,14 +82,14 @@ fn start(of: &Iperf3, results: &Results, now: Time) -> Value {
     })
 }
 
-fn intervals(of: &Iperf3, here: &[Tally]) -> Vec<Value> {
+fn intervals(of: &Iperf3, here: &[StreamTally]) -> Vec<Value> {
     let (settings, sender, all) = (of.settings(), !of.order().reverse, took(here));
     let Some(interval) = settings.interval else { return Vec::new() };
     let count = all.as_ps().div_ceil(interval.as_ps().max(1)).min(INTERVALS);
     let one = |n: u64| {
         let (from, to) = (interval * n, (interval * (n + 1)).min(all));
-        let bytes = |tally: &Tally| tally.intervals.get(n as usize).copied().unwrap_or(0);
-        let stream = |(socket, tally): (usize, &Tally)| {
+        let bytes = |tally: &StreamTally| tally.intervals.get(n as usize).copied().unwrap_or(0);
+        let stream = |(socket, tally): (usize, &StreamTally)| {
             let own = json!({ "socket": SOCKET + socket, "omitted": false, "sender": sender });
             with(part(from, to, bytes(tally)), own)
         };
@@ -102,7 +102,7 @@ fn intervals(of: &Iperf3, here: &[Tally]) -> Vec<Value> {
     (0..count).map(one).collect()
 }
 
-fn end(of: &Iperf3, results: &Results) -> Value {
+fn end(of: &Iperf3, results: &TestResults) -> Value {
     let (udp, sender) = (of.settings().udp, !of.order().reverse);
     let (sent, received) = (&results.sent[..], &results.received[..]);
     let streams = sent.iter().zip(received).enumerate().map(|(n, (out, back))| {
@@ -143,7 +143,7 @@ fn end(of: &Iperf3, results: &Results) -> Value {
 }
 
 /// The whole text.
-pub fn text(of: &Iperf3, results: &Results, now: Time) -> String {
+pub fn text(of: &Iperf3, results: &TestResults, now: Time) -> String {
     let here = if of.order().reverse { &results.received } else { &results.sent };
     let all = json!({
         "start": start(of, results, now),

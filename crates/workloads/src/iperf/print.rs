@@ -2,11 +2,11 @@
 
 use units::Duration;
 
-use super::stream::Tally;
+use super::stream::StreamTally;
 
 /// Which program prints.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum IperfVersion {
     Two,
     Three,
 }
@@ -44,13 +44,13 @@ fn three_digits(value: f64) -> String {
 }
 
 /// A stream's line for a part of a test.
-fn line(version: Version, id: &str, from: Duration, to: Duration, bytes: u64, rest: &str) -> String {
+fn line(version: IperfVersion, id: &str, from: Duration, to: Duration, bytes: u64, rest: &str) -> String {
     let seconds = to.as_s_f64() - from.as_s_f64();
     // The originals print two digits of seconds; a simulated test is shorter.
     let (from, to) = (from.as_s_f64(), to.as_s_f64());
     let digits = if seconds < 0.1 { 6 } else { 2 };
     let rate = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
-    let space = if version == Version::Two { "" } else { "  " };
+    let space = if version == IperfVersion::Two { "" } else { "  " };
     let line = format!(
         "[{id:>3}] {from:.digits$}-{to:.digits$}{space} sec  {}  {}  {rest}",
         transfer(bytes),
@@ -60,33 +60,37 @@ fn line(version: Version, id: &str, from: Duration, to: Duration, bytes: u64, re
 }
 
 /// Lines of the intervals and of the whole test.
-pub fn lines(version: Version, interval: Duration, streams: &[Tally], udp: bool) -> Vec<String> {
+pub fn lines(version: IperfVersion, interval: Duration, streams: &[StreamTally], udp: bool) -> Vec<String> {
     let head = match (version, udp) {
-        (Version::Two, _) => "[ ID] Interval       Transfer     Bandwidth",
-        (Version::Three, false) => "[ ID] Interval           Transfer     Bitrate         Retr",
-        (Version::Three, true) => "[ ID] Interval           Transfer     Bitrate         Total Datagrams",
+        (IperfVersion::Two, _) => "[ ID] Interval       Transfer     Bandwidth",
+        (IperfVersion::Three, false) => "[ ID] Interval           Transfer     Bitrate         Retr",
+        (IperfVersion::Three, true) => {
+            "[ ID] Interval           Transfer     Bitrate         Total Datagrams"
+        }
     };
     let mut lines = vec![head.to_owned()];
     // The first descriptors that are free for streams in the originals.
-    let first = if version == Version::Two { 3 } else { 5 };
+    let first = if version == IperfVersion::Two { 3 } else { 5 };
     let ids: Vec<String> = (0..streams.len()).map(|n| format!("{}", first + n)).collect();
     let took = streams.iter().map(|tally| tally.took).max().unwrap_or_default();
     let count = took.as_ps().div_ceil(interval.as_ps().max(1)).min(super::stream::INTERVALS);
-    let mut add =
-        |from: Duration, to: Duration, of: &dyn Fn(&Tally) -> u64, rest: &dyn Fn(&Tally) -> String| {
-            for (tally, id) in streams.iter().zip(&ids) {
-                lines.push(line(version, id, from, to, of(tally), &rest(tally)));
-            }
-            if streams.len() > 1 {
-                lines.push(line(version, "SUM", from, to, streams.iter().map(of).sum(), ""));
-            }
-        };
+    let mut add = |from: Duration,
+                   to: Duration,
+                   of: &dyn Fn(&StreamTally) -> u64,
+                   rest: &dyn Fn(&StreamTally) -> String| {
+        for (tally, id) in streams.iter().zip(&ids) {
+            lines.push(line(version, id, from, to, of(tally), &rest(tally)));
+        }
+        if streams.len() > 1 {
+            lines.push(line(version, "SUM", from, to, streams.iter().map(of).sum(), ""));
+        }
+    };
     for n in 0..count {
         let (from, to) = (interval * n, (interval * (n + 1)).min(took));
-        let bytes = |tally: &Tally| tally.intervals.get(n as usize).copied().unwrap_or(0);
+        let bytes = |tally: &StreamTally| tally.intervals.get(n as usize).copied().unwrap_or(0);
         add(from, to, &bytes, &|_| String::new());
     }
-    let rest = |tally: &Tally| match (version, udp) {
+    let rest = |tally: &StreamTally| match (version, udp) {
         (_, true) => format!(
             "{:.3} ms  {}/{} ({:.2}%)",
             tally.jitter.as_s_f64() * 1e3,
@@ -94,8 +98,8 @@ pub fn lines(version: Version, interval: Duration, streams: &[Tally], udp: bool)
             tally.lost + tally.datagrams,
             100.0 * tally.lost as f64 / ((tally.lost + tally.datagrams) as f64).max(1.0)
         ),
-        (Version::Three, false) => format!("{}", tally.again),
-        (Version::Two, false) => String::new(),
+        (IperfVersion::Three, false) => format!("{}", tally.again),
+        (IperfVersion::Two, false) => String::new(),
     };
     add(Duration::ZERO, took, &|tally| tally.bytes, &rest);
     lines
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn a_line_is_as_iperf_prints_it() {
         let second = Duration::from_ms(1000);
-        let text = line(Version::Two, "3", Duration::ZERO, second, 1_170_000_000, "");
+        let text = line(IperfVersion::Two, "3", Duration::ZERO, second, 1_170_000_000, "");
         assert_eq!(text, "[  3] 0.00-1.00 sec  1.09 GBytes  9.36 Gbits/sec");
         assert_eq!(
             (transfer(512), bandwidth(99_960.0)),

@@ -21,7 +21,7 @@ pub const INTERVALS: u64 = 10_000;
 
 /// When sending ends.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Extent {
+pub enum StreamExtent {
     Time(Duration),
     Bytes(u64),
     /// Calls, each of the length of the buffer.
@@ -30,13 +30,13 @@ pub enum Extent {
 
 /// What is sent.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Settings {
+pub struct StreamSettings {
     pub udp: bool,
     /// Bytes per send or receive.
     pub length: u32,
     /// Bytes of the socket buffers, if set.
     pub window: Option<u32>,
-    pub extent: Extent,
+    pub extent: StreamExtent,
     /// Bits per second; 0 for no limit.
     pub rate: u64,
     /// Sends small segments at once.
@@ -47,7 +47,7 @@ pub struct Settings {
     pub omit: Duration,
 }
 
-impl Settings {
+impl StreamSettings {
     pub fn buffers(&self) -> Option<BufferSizes> {
         self.window.map(|size| BufferSizes { send: Some(size), receive: Some(size) })
     }
@@ -69,9 +69,9 @@ impl Settings {
     /// If it does.
     pub fn check(&self, program: &str) -> Result<(), Refused> {
         let (count, bytes) = match self.extent {
-            Extent::Bytes(bytes) => (bytes.div_ceil(self.length.into()), self.length),
-            Extent::Blocks(blocks) => (blocks, self.length),
-            Extent::Time(_) => return Ok(()),
+            StreamExtent::Bytes(bytes) => (bytes.div_ceil(self.length.into()), self.length),
+            StreamExtent::Blocks(blocks) => (blocks, self.length),
+            StreamExtent::Time(_) => return Ok(()),
         };
         if self.rate == 0 { Ok(()) } else { check_length(program, count, time_of(bytes.into(), self.rate)) }
     }
@@ -79,15 +79,15 @@ impl Settings {
     /// The time that sending takes, if it is known.
     pub fn lasts(&self) -> Option<Duration> {
         match self.extent {
-            Extent::Time(time) => Some(time + self.omit),
-            Extent::Bytes(_) | Extent::Blocks(_) => None,
+            StreamExtent::Time(time) => Some(time + self.omit),
+            StreamExtent::Bytes(_) | StreamExtent::Blocks(_) => None,
         }
     }
 }
 
 /// What a stream did.
 #[derive(Clone, Default, Debug)]
-pub struct Tally {
+pub struct StreamTally {
     pub bytes: u64,
     pub datagrams: u64,
     /// Segments sent again.
@@ -108,9 +108,9 @@ pub struct Tally {
     pub(super) transit: Option<Duration>,
 }
 
-impl Tally {
+impl StreamTally {
     /// Counts bytes at a time after the start; not those of the time that is omitted.
-    fn count(&mut self, settings: &Settings, since: Duration, bytes: u64) {
+    fn count(&mut self, settings: &StreamSettings, since: Duration, bytes: u64) {
         let Some(at) = since.as_ps().checked_sub(settings.omit.as_ps()) else { return };
         self.bytes += bytes;
         self.datagrams += u64::from(settings.udp);
@@ -142,11 +142,11 @@ impl Tally {
 }
 
 /// Streams with what their receivers saw, as far as that is known, and the intervals of their senders.
-pub fn seen(sent: &[Tally], received: &[Tally]) -> Vec<Tally> {
+pub fn seen(sent: &[StreamTally], received: &[StreamTally]) -> Vec<StreamTally> {
     if sent.len() != received.len() {
         return sent.to_vec();
     }
-    let one = |(sent, received): (&Tally, &Tally)| Tally {
+    let one = |(sent, received): (&StreamTally, &StreamTally)| StreamTally {
         intervals: sent.intervals.clone(),
         took: sent.took,
         ..received.clone()
@@ -155,13 +155,13 @@ pub fn seen(sent: &[Tally], received: &[Tally]) -> Vec<Tally> {
 }
 
 /// Waits for its time at a rate, and not beyond the end.
-struct Pace {
+struct SendPace {
     next: Time,
     rate: u64,
     end: Time,
 }
 
-impl Pace {
+impl SendPace {
     async fn wait(&mut self, cpu: &Cpu, bytes: u32) {
         if self.rate == 0 {
             return;
@@ -179,11 +179,11 @@ fn time_of(bytes: u64, rate: u64) -> Duration {
 }
 
 /// Whether sending goes on.
-fn goes_on(cpu: &Cpu, settings: &Settings, began: Time, done: (u64, u64)) -> bool {
+fn goes_on(cpu: &Cpu, settings: &StreamSettings, began: Time, done: (u64, u64)) -> bool {
     match settings.extent {
-        Extent::Time(time) => cpu.now() < began + settings.omit + time,
-        Extent::Bytes(bytes) => done.0 < bytes,
-        Extent::Blocks(blocks) => done.1 < blocks,
+        StreamExtent::Time(time) => cpu.now() < began + settings.omit + time,
+        StreamExtent::Bytes(bytes) => done.0 < bytes,
+        StreamExtent::Blocks(blocks) => done.1 < blocks,
     }
 }
 
@@ -194,11 +194,11 @@ fn goes_on(cpu: &Cpu, settings: &Settings, began: Time, done: (u64, u64)) -> boo
 pub async fn send(
     cpu: &Cpu,
     stream: &dyn TcpStream,
-    settings: &Settings,
+    settings: &StreamSettings,
     pages: Pages,
-) -> Result<Tally, Error> {
-    let (began, mut tally) = (cpu.now(), Tally::default());
-    let mut pace = Pace { next: began, rate: settings.rate, end: settings.end(began) };
+) -> Result<StreamTally, Error> {
+    let (began, mut tally) = (cpu.now(), StreamTally::default());
+    let mut pace = SendPace { next: began, rate: settings.rate, end: settings.end(began) };
     let mut done = (0, 0);
     while goes_on(cpu, settings, began, done) {
         stream.send(cpu, Segment { at: pages.start, length: settings.length }).await?;
@@ -211,7 +211,7 @@ pub async fn send(
 }
 
 /// What a connection counted.
-pub fn noted(mut tally: Tally, stream: &dyn TcpStream) -> Tally {
+pub fn noted(mut tally: StreamTally, stream: &dyn TcpStream) -> StreamTally {
     let info = stream.info();
     tally.again = info.retransmissions;
     (tally.window, tally.round_trip) = (info.congestion_window, info.round_trip.unwrap_or_default());
@@ -225,10 +225,10 @@ pub fn noted(mut tally: Tally, stream: &dyn TcpStream) -> Tally {
 pub async fn receive(
     cpu: &Cpu,
     stream: &dyn TcpStream,
-    settings: &Settings,
+    settings: &StreamSettings,
     pages: Pages,
-) -> Result<Tally, Error> {
-    let (began, mut tally) = (cpu.now(), Tally::default());
+) -> Result<StreamTally, Error> {
+    let (began, mut tally) = (cpu.now(), StreamTally::default());
     loop {
         match stream.recv(cpu, Segment { at: pages.start, length: settings.length }).await? {
             0 => return Ok(noted(tally, stream)),
@@ -261,11 +261,11 @@ pub async fn send_datagrams(
     cpu: &Cpu,
     socket: &dyn UdpSocket,
     to: SocketAddrV4,
-    settings: &Settings,
+    settings: &StreamSettings,
     pages: Pages,
-) -> Result<Tally, Error> {
-    let (began, mut tally) = (cpu.now(), Tally::default());
-    let mut pace = Pace { next: began, rate: settings.rate, end: settings.end(began) };
+) -> Result<StreamTally, Error> {
+    let (began, mut tally) = (cpu.now(), StreamTally::default());
+    let mut pace = SendPace { next: began, rate: settings.rate, end: settings.end(began) };
     let mut done = (0, 0);
     while goes_on(cpu, settings, began, done) {
         write_header(cpu, pages, done.1);
@@ -280,7 +280,7 @@ pub async fn send_datagrams(
 }
 
 /// A received datagram.
-pub enum Arrival {
+pub enum DatagramKind {
     Data,
     /// The last one of version 2, which asks for a report.
     Last,
@@ -289,20 +289,20 @@ pub enum Arrival {
 /// Takes a datagram of `bytes` in `pages` into account.
 pub fn take_datagram(
     cpu: &Cpu,
-    settings: &Settings,
-    tally: &mut Tally,
+    settings: &StreamSettings,
+    tally: &mut StreamTally,
     (began, pages, bytes): (Time, Pages, u32),
-) -> Arrival {
+) -> DatagramKind {
     if bytes < HEADER {
-        return Arrival::Data;
+        return DatagramKind::Data;
     }
     let [number, sent] = words(cpu, pages);
     if number & LAST != 0 {
-        return Arrival::Last;
+        return DatagramKind::Last;
     }
     tally.arrived(number, Duration::from_ps(cpu.now().as_ps().saturating_sub(sent)));
     tally.count(settings, cpu.now().since(began), bytes.into());
-    Arrival::Data
+    DatagramKind::Data
 }
 
 /// Bytes of version 2's report.
@@ -316,7 +316,7 @@ pub async fn send_report(
     cpu: &Cpu,
     socket: &dyn UdpSocket,
     to: SocketAddrV4,
-    tally: &Tally,
+    tally: &StreamTally,
     pages: Pages,
 ) -> Result<(), Error> {
     let report = [
@@ -345,8 +345,8 @@ pub async fn end_datagrams(
     socket: &dyn UdpSocket,
     to: SocketAddrV4,
     length: u32,
-    (sent, pages): (&Tally, Pages),
-) -> Result<Option<Tally>, Error> {
+    (sent, pages): (&StreamTally, Pages),
+) -> Result<Option<StreamTally>, Error> {
     for _ in 0..TRIES {
         write_header(cpu, pages, sent.next | LAST);
         socket.send_to(cpu, to, Segment { at: pages.start, length }).await?;
@@ -359,14 +359,14 @@ pub async fn end_datagrams(
                     // What was sent last may be lost as well.
                     let lost = lost + sent.next.saturating_sub(datagrams + lost);
                     let (jitter, took) = (Duration::from_ps(jitter), Duration::from_ps(took));
-                    return Ok(Some(Tally {
+                    return Ok(Some(StreamTally {
                         bytes,
                         datagrams,
                         lost,
                         late,
                         jitter,
                         took,
-                        ..Tally::default()
+                        ..StreamTally::default()
                     }));
                 }
                 Err(Error::WouldBlock) => cpu.sleep(AGAIN / 50).await,
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn datagrams_that_are_missing_or_late_are_counted() {
-        let mut tally = Tally::default();
+        let mut tally = StreamTally::default();
         for (number, us) in [(0, 10), (1, 10), (4, 26), (2, 26), (5, 26)] {
             tally.arrived(number, Duration::from_us(us));
         }

@@ -12,10 +12,10 @@ use platform::socket::{TcpListener, TcpStream, UdpSocket};
 use platform::sync::Completion;
 use units::Duration;
 
-use super::control::{self, Order};
+use super::control::{self, Iperf3Order};
 use super::json;
-use super::print::{self, Version};
-use super::stream::{self, Extent, HEADER, Settings, Tally};
+use super::print::{self, IperfVersion};
+use super::stream::{self, HEADER, StreamExtent, StreamSettings, StreamTally};
 use super::two::{DATAGRAM, datagram_readings};
 use crate::options::{binary_size, decimal_rate, duration, length, peer, seconds, within};
 use crate::premises::{Premises, Refused};
@@ -169,13 +169,13 @@ fn affinity(text: &str) -> Result<(CpuId, Option<CpuId>), String> {
 }
 
 /// A stream's socket.
-enum Socket {
+enum StreamSocket {
     Tcp(Rc<dyn TcpStream>),
     /// With the peer's address, as far as it is known.
     Udp(Rc<dyn UdpSocket>, Option<SocketAddrV4>),
 }
 
-impl Socket {
+impl StreamSocket {
     fn close(&self, cpu: &Cpu) {
         match self {
             Self::Tcp(stream) => stream.close(cpu),
@@ -196,35 +196,35 @@ impl Socket {
 async fn carry(
     cpu: &Cpu,
     kernel: &Rc<dyn Kernel>,
-    socket: &Socket,
-    settings: &Settings,
+    socket: &StreamSocket,
+    settings: &StreamSettings,
     sends: bool,
-) -> Result<Tally, Error> {
+) -> Result<StreamTally, Error> {
     let most = settings.length.max(if settings.udp { DATAGRAM } else { 1 });
     let pages = kernel.alloc_pages(cpu, Pages::order_for(most.into()), Policy::Task)?;
     let tally = match (socket, sends) {
-        (Socket::Tcp(stream), true) => {
+        (StreamSocket::Tcp(stream), true) => {
             let sent = stream::send(cpu, &**stream, settings, pages).await?;
             // The receiver closes after it has received everything.
             stream.recv(cpu, Segment { at: pages.start, length: 1 }).await?;
             Ok(stream::noted(sent, &**stream))
         }
-        (Socket::Tcp(stream), false) => {
+        (StreamSocket::Tcp(stream), false) => {
             let received = stream::receive(cpu, &**stream, settings, pages).await;
             stream.shutdown(cpu);
             received
         }
-        (Socket::Udp(socket, Some(to)), true) => {
+        (StreamSocket::Udp(socket, Some(to)), true) => {
             stream::send_datagrams(cpu, &**socket, *to, settings, pages).await
         }
-        (Socket::Udp(socket, _), true) => {
+        (StreamSocket::Udp(socket, _), true) => {
             // The client's first datagram tells where it is.
             let room = Segment { at: pages.start, length: DATAGRAM };
             let (_, from) = socket.recv_from(cpu, room).await?;
             stream::send_datagrams(cpu, &**socket, from, settings, pages).await
         }
-        (Socket::Udp(socket, _), false) => {
-            let (began, mut tally) = (cpu.now(), Tally::default());
+        (StreamSocket::Udp(socket, _), false) => {
+            let (began, mut tally) = (cpu.now(), StreamTally::default());
             // The end comes on the control connection, and closes the socket.
             while let Ok((bytes, _)) =
                 socket.recv_from(cpu, Segment { at: pages.start, length: DATAGRAM }).await
@@ -243,11 +243,11 @@ async fn carry(
 fn start(
     cpu: &Cpu,
     kernel: &Rc<dyn Kernel>,
-    sockets: &[Rc<Socket>],
-    (settings, sends): (Settings, bool),
+    sockets: &[Rc<StreamSocket>],
+    (settings, sends): (StreamSettings, bool),
     cores: &[CpuId],
-) -> Vec<Completion<Result<Tally, Error>>> {
-    let one = |(n, socket): (usize, &Rc<Socket>)| {
+) -> Vec<Completion<Result<StreamTally, Error>>> {
+    let one = |(n, socket): (usize, &Rc<StreamSocket>)| {
         let (socket, face) = (Rc::clone(socket), Rc::clone(kernel));
         let work = async move |cpu: Cpu| carry(&cpu, &face, &socket, &settings, sends).await;
         let params = TaskParams::named(format!("iperf3/{n}")).on(cores[n % cores.len()]).of(cpu);
@@ -256,7 +256,7 @@ fn start(
     sockets.iter().enumerate().map(one).collect()
 }
 
-async fn finish(streams: Vec<Completion<Result<Tally, Error>>>) -> Result<Vec<Tally>, Error> {
+async fn finish(streams: Vec<Completion<Result<StreamTally, Error>>>) -> Result<Vec<StreamTally>, Error> {
     let mut tallies = Vec::new();
     for stream in streams {
         tallies.push(stream.wait().await?);
@@ -265,12 +265,12 @@ async fn finish(streams: Vec<Completion<Result<Tally, Error>>>) -> Result<Vec<Ta
 }
 
 /// CPU time of a side: all of it, and the programs' own part.
-type Used = (Duration, Duration);
+type CpuUsed = (Duration, Duration);
 
 /// The results of a test.
-pub(super) struct Results {
-    pub sent: Vec<Tally>,
-    pub received: Vec<Tally>,
+pub(super) struct TestResults {
+    pub sent: Vec<StreamTally>,
+    pub received: Vec<StreamTally>,
     /// Ports of each stream: the client's and the server's.
     pub ports: Vec<(u16, u16)>,
     pub took: Duration,
@@ -280,14 +280,14 @@ pub(super) struct Results {
 }
 
 impl Iperf3 {
-    pub(super) fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> StreamSettings {
         let extent = match (self.bytes, self.blocks) {
-            (Some(bytes), _) => Extent::Bytes(bytes),
-            (_, Some(blocks)) => Extent::Blocks(blocks),
-            _ => Extent::Time(duration(self.time)),
+            (Some(bytes), _) => StreamExtent::Bytes(bytes),
+            (_, Some(blocks)) => StreamExtent::Blocks(blocks),
+            _ => StreamExtent::Time(duration(self.time)),
         };
         let wanted = self.interval.or(self.json.then_some(1.0)).filter(|seconds| *seconds > 0.0);
-        Settings {
+        StreamSettings {
             udp: self.udp,
             length: self.length.unwrap_or(if self.udp { UDP_LENGTH } else { TCP_LENGTH }),
             window: self.window,
@@ -299,8 +299,8 @@ impl Iperf3 {
         }
     }
 
-    pub(super) fn order(&self) -> Order {
-        Order {
+    pub(super) fn order(&self) -> Iperf3Order {
+        Iperf3Order {
             settings: self.settings(),
             parallel: self.parallel,
             reverse: self.reverse,
@@ -340,7 +340,7 @@ impl Iperf3 {
         kernel: &Rc<dyn Kernel>,
         control: &dyn TcpStream,
         pages: Pages,
-    ) -> Result<Vec<Rc<Socket>>, Error> {
+    ) -> Result<Vec<Rc<StreamSocket>>, Error> {
         let (settings, mut sockets) = (self.settings(), Vec::new());
         for _ in 0..self.parallel {
             let socket = if self.udp {
@@ -353,19 +353,19 @@ impl Iperf3 {
                 if self.reverse {
                     socket.send_to(cpu, to, Segment { at: pages.start, length: HEADER }).await?;
                 }
-                Socket::Udp(socket, Some(to))
+                StreamSocket::Udp(socket, Some(to))
             } else {
                 let stream = kernel.network().connect_from(cpu, self.from(), self.to()).await?;
                 control::send(cpu, &*stream, pages, control::data(control.local().port())).await?;
                 settings.prepare(&*stream);
-                Socket::Tcp(stream)
+                StreamSocket::Tcp(stream)
             };
             sockets.push(Rc::new(socket));
         }
         Ok(sockets)
     }
 
-    async fn test(&self, cpu: &Cpu, environment: &Environment) -> Result<Results, Error> {
+    async fn test(&self, cpu: &Cpu, environment: &Environment) -> Result<TestResults, Error> {
         let kernel = &environment.kernel;
         let pages = kernel.alloc_pages(cpu, 0, Policy::Task)?;
         let control = kernel.network().connect_from(cpu, self.from(), self.to()).await?;
@@ -401,7 +401,7 @@ impl Iperf3 {
         let used = (busy_since(kernel, before), user_since(kernel, before));
         control.close(cpu);
         kernel.free_pages(cpu, pages);
-        let share = |(all, own): Used| {
+        let share = |(all, own): CpuUsed| {
             (100.0 * all.as_ns_f64() / took.as_ns_f64(), 100.0 * own.as_ns_f64() / took.as_ns_f64())
         };
         let (other, remote) = other;
@@ -412,7 +412,7 @@ impl Iperf3 {
             sent.lost = received.lost;
         }
         let ports = sockets.iter().map(|socket| socket.ports()).collect();
-        Ok(Results { sent, received, ports, took, local_cpu: share(used), remote_cpu: share(remote) })
+        Ok(TestResults { sent, received, ports, took, local_cpu: share(used), remote_cpu: share(remote) })
     }
 
     /// Takes the server's results: of each stream, and its CPU time.
@@ -421,7 +421,7 @@ impl Iperf3 {
         cpu: &Cpu,
         control: &dyn TcpStream,
         pages: Pages,
-    ) -> Result<(Vec<Tally>, Used), Error> {
+    ) -> Result<(Vec<StreamTally>, CpuUsed), Error> {
         let mut tallies = Vec::new();
         for _ in 0..self.parallel {
             tallies.push(control::tally(control::receive(cpu, control, pages).await?));
@@ -430,10 +430,12 @@ impl Iperf3 {
         Ok((tallies, (Duration::from_ps(all), Duration::from_ps(own))))
     }
 
-    fn report(&self, cpu: &Cpu, results: &Results) -> Report {
-        let sum = |tallies: &[Tally], of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
+    fn report(&self, cpu: &Cpu, results: &TestResults) -> Report {
+        let sum =
+            |tallies: &[StreamTally], of: fn(&StreamTally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
         // The time that data flowed.
-        let took = |tallies: &[Tally]| tallies.iter().map(|tally| tally.took.as_ns_f64()).fold(1.0, f64::max);
+        let took =
+            |tallies: &[StreamTally]| tallies.iter().map(|tally| tally.took.as_ns_f64()).fold(1.0, f64::max);
         let (sent, received) = (&results.sent, &results.received);
         let mut report = Report::default();
         report.add("time", "µs", took(sent).max(took(received)) / 1e3);
@@ -454,7 +456,7 @@ impl Iperf3 {
             report.text = Some(json::text(self, results, cpu.now()));
         } else if let (Some(_), Some(interval)) = (self.interval, self.settings().interval) {
             let shown = if self.udp { stream::seen(here, received) } else { here.clone() };
-            report.text = Some(print::lines(Version::Three, interval, &shown, self.udp).join("\n"));
+            report.text = Some(print::lines(IperfVersion::Three, interval, &shown, self.udp).join("\n"));
         }
         report
     }
@@ -471,7 +473,7 @@ async fn serve_test(
     let kernel = &environment.kernel;
     control.set_no_delay(true);
     let message = control::receive(cpu, control, pages).await?;
-    let order = Order::of(message).ok_or(Error::Invalid)?;
+    let order = Iperf3Order::of(message).ok_or(Error::Invalid)?;
     let core = order.core.or(own);
     let has_core = core.is_none_or(|core| core.0 < kernel.cpus());
     control::send(cpu, control, pages, [u64::from(has_core), 0, 0, 0, 0, 0, 0, 0]).await?;
@@ -488,13 +490,13 @@ async fn serve_test(
             }
             let port = socket.local().port();
             control::send(cpu, control, pages, [port.into(), 0, 0, 0, 0, 0, 0, 0]).await?;
-            sockets.push(Rc::new(Socket::Udp(socket, None)));
+            sockets.push(Rc::new(StreamSocket::Udp(socket, None)));
         } else {
             let stream = listener.accept(cpu).await?;
             let message = control::receive(cpu, &*stream, pages).await?;
             if message == control::data(control.peer().port()) {
                 settings.prepare(&*stream);
-                sockets.push(Rc::new(Socket::Tcp(stream)));
+                sockets.push(Rc::new(StreamSocket::Tcp(stream)));
             } else {
                 // Another client, which is told by this that the server is busy.
                 stream.close(cpu);

@@ -11,8 +11,8 @@ use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, Policy};
 use units::{Duration, Time};
 
-use super::print::{self, Version};
-use super::stream::{self, Arrival, Extent, HEADER, Settings, Tally};
+use super::print::{self, IperfVersion};
+use super::stream::{self, DatagramKind, HEADER, StreamExtent, StreamSettings, StreamTally};
 use crate::options::{duration, length, mixed_size, peer, within};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
@@ -122,12 +122,12 @@ fn window(text: &str) -> Result<u32, String> {
 }
 
 impl Iperf {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> StreamSettings {
         let extent = match self.bytes {
-            Some(bytes) => Extent::Bytes(bytes),
-            None => Extent::Time(duration(self.time)),
+            Some(bytes) => StreamExtent::Bytes(bytes),
+            None => StreamExtent::Time(duration(self.time)),
         };
-        Settings {
+        StreamSettings {
             udp: self.udp,
             length: self.length.unwrap_or(if self.udp { UDP_LENGTH } else { TCP_LENGTH }),
             window: self.window,
@@ -145,7 +145,7 @@ impl Iperf {
         cpu: &Cpu,
         kernel: &Rc<dyn Kernel>,
         to: SocketAddrV4,
-    ) -> Result<(Tally, Option<Tally>), Error> {
+    ) -> Result<(StreamTally, Option<StreamTally>), Error> {
         let settings = self.settings();
         let pages = kernel.alloc_pages(cpu, Pages::order_for(settings.length.into()), Policy::Task)?;
         let done = if self.udp {
@@ -210,19 +210,19 @@ impl Iperf {
         if let Some(sizes) = settings.buffers() {
             socket.set_buffers(sizes);
         }
-        let mut clients: BTreeMap<SocketAddrV4, (Time, Tally)> = BTreeMap::new();
+        let mut clients: BTreeMap<SocketAddrV4, (Time, StreamTally)> = BTreeMap::new();
         loop {
             let room = Segment { at: pages.start, length: DATAGRAM };
             let (bytes, from) = socket.recv_from(cpu, room).await?;
-            let (began, tally) = clients.entry(from).or_insert_with(|| (cpu.now(), Tally::default()));
-            if let Arrival::Last = stream::take_datagram(cpu, &settings, tally, (*began, pages, bytes)) {
+            let (began, tally) = clients.entry(from).or_insert_with(|| (cpu.now(), StreamTally::default()));
+            if let DatagramKind::Last = stream::take_datagram(cpu, &settings, tally, (*began, pages, bytes)) {
                 stream::send_report(cpu, &*socket, from, tally, pages).await?;
             }
             cpu.sync().await;
         }
     }
 
-    fn report(&self, sent: &[Tally], received: &[Tally], took: f64) -> Report {
+    fn report(&self, sent: &[StreamTally], received: &[StreamTally], took: f64) -> Report {
         let bytes: u64 = sent.iter().map(|tally| tally.bytes).sum();
         let mut report = Report::default();
         report.add("time", "µs", took / 1e3);
@@ -240,15 +240,16 @@ impl Iperf {
         }
         if let Some(interval) = self.interval {
             let shown = stream::seen(sent, received);
-            report.text = Some(print::lines(Version::Two, duration(interval), &shown, self.udp).join("\n"));
+            report.text =
+                Some(print::lines(IperfVersion::Two, duration(interval), &shown, self.udp).join("\n"));
         }
         report
     }
 }
 
 /// What receivers of datagrams saw.
-pub(super) fn datagram_readings(report: &mut Report, received: &[Tally], took: f64) {
-    let sum = |of: fn(&Tally) -> u64| received.iter().map(of).sum::<u64>() as f64;
+pub(super) fn datagram_readings(report: &mut Report, received: &[StreamTally], took: f64) {
+    let sum = |of: fn(&StreamTally) -> u64| received.iter().map(of).sum::<u64>() as f64;
     let (bytes, datagrams, lost) = (sum(|t| t.bytes), sum(|t| t.datagrams), sum(|t| t.lost));
     let jitter =
         received.iter().map(|tally| tally.jitter.as_ns_f64()).sum::<f64>() / received.len().max(1) as f64;

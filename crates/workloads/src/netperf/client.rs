@@ -11,9 +11,9 @@ use platform::socket::{BufferSizes, TcpStream};
 use platform::storage::BlockFile;
 use units::{Duration, Time};
 
-use super::control::{self, Extent, Order, Test};
+use super::control::{self, Test, TestLength, TestOrder};
 use super::options::{Netperf, TestOptions};
-use super::selectors::Summary;
+use super::selectors::TestSummary;
 use super::{Alarm, Memory, is_going_on, receive_all};
 use crate::latency::Latencies;
 use crate::options::duration;
@@ -39,7 +39,7 @@ struct Outcome {
 }
 
 /// A test's result.
-struct Measured {
+struct TestResult {
     outcome: Outcome,
     took: Duration,
     /// Bytes of a stream that were received.
@@ -49,7 +49,7 @@ struct Measured {
     cores: [f64; 2],
 }
 
-impl Measured {
+impl TestResult {
     /// Throughput (Mbit/s), or transactions per second.
     fn rate(&self, streams: bool) -> f64 {
         let seconds = self.took.as_ns_f64() / 1e9;
@@ -61,7 +61,7 @@ impl Measured {
 }
 
 /// Interim results (`-D`).
-struct Interim<'n> {
+struct InterimResults<'n> {
     netperf: &'n Netperf,
     began: Time,
     /// When the current interval began, and what had been done.
@@ -70,7 +70,7 @@ struct Interim<'n> {
     lines: Vec<String>,
 }
 
-impl<'n> Interim<'n> {
+impl<'n> InterimResults<'n> {
     fn new(netperf: &'n Netperf, cpu: &Cpu) -> Self {
         Self { netperf, began: cpu.now(), since: cpu.now(), before: 0, lines: Vec::new() }
     }
@@ -95,16 +95,16 @@ impl<'n> Interim<'n> {
 }
 
 /// A test under way.
-struct Run<'n> {
+struct TestRun<'n> {
     netperf: &'n Netperf,
     test: Test,
     options: &'n TestOptions,
     data: Memory,
     began: Time,
-    interim: Interim<'n>,
+    interim: InterimResults<'n>,
 }
 
-impl Run<'_> {
+impl TestRun<'_> {
     fn is_going_on(&self, cpu: &Cpu, done: u64) -> bool {
         is_going_on(cpu, self.began, self.netperf.length, done)
     }
@@ -226,8 +226,8 @@ impl Run<'_> {
         let socket = kernel.network().udp(cpu, self.netperf.from())?;
         set_buffers(self.options, |sizes| socket.set_buffers(sizes));
         let until = match self.netperf.length {
-            Extent::Time(length) => self.began + length,
-            Extent::Count(_) => Time::NEVER,
+            TestLength::Time(length) => self.began + length,
+            TestLength::Count(_) => Time::NEVER,
         };
         // Without an end, a lost datagram is noticed after as long as a test usually takes.
         let mut alarm =
@@ -313,13 +313,13 @@ impl Netperf {
         cpu: &Cpu,
         kernel: &Rc<dyn Kernel>,
         printed: &mut Vec<String>,
-    ) -> Result<Measured, Failure> {
+    ) -> Result<TestResult, Failure> {
         let (test, options) = self.test()?;
         let network = kernel.network();
         let sizes = options.sizes();
         let at = |port| SocketAddrV4::new(self.host, port);
         let fail = |error| Failure::about(format!("netperf to {}", self.host), error);
-        let order = Order {
+        let order = TestOrder {
             test,
             core: self.cores.and_then(|cores| cores.remote),
             sizes,
@@ -363,8 +363,8 @@ impl Netperf {
         }
         let before = busy(kernel);
         let began = cpu.now();
-        let interim = Interim::new(self, cpu);
-        let mut run = Run { netperf: self, test, options: &options, data, began, interim };
+        let interim = InterimResults::new(self, cpu);
+        let mut run = TestRun { netperf: self, test, options: &options, data, began, interim };
         let outcome = match (test, &stream) {
             (Test::TcpStream, Some(stream)) => run.stream(cpu, &**stream).await,
             (Test::TcpMaerts, Some(stream)) => run.maerts(cpu, &**stream).await,
@@ -383,7 +383,7 @@ impl Netperf {
         }
         let mut outcome = outcome.map_err(fail)?;
         let mut took = cpu.now().since(began);
-        if let (true, Extent::Time(length)) = (outcome.lost > 0, self.length) {
+        if let (true, TestLength::Time(length)) = (outcome.lost > 0, self.length) {
             took = length;
         }
         if test == Test::UdpStream {
@@ -404,7 +404,7 @@ impl Netperf {
         let received = if test == Test::TcpMaerts { outcome.sent.1 } else { bytes };
         let busy = [busy_since(kernel, before), Duration::from_ps(remote_busy)];
         let cores = [f64::from(kernel.cpus()), remote_cores as f64];
-        Ok(Measured { outcome, took, received, busy, cores })
+        Ok(TestResult { outcome, took, received, busy, cores })
     }
 
     /// Repeats the test as often as `-i` and `-I` say, and reports the means.
@@ -442,7 +442,7 @@ impl Netperf {
                 _ => "Send|Recv",
             };
             let again = all.iter().map(|measured| measured.outcome.again).sum();
-            let summary = Summary {
+            let summary = TestSummary {
                 report: &report,
                 protocol: if test.is_udp() { "UDP" } else { "TCP" },
                 direction,
@@ -458,10 +458,10 @@ impl Netperf {
     }
 
     /// Sums of all tests, and rates over their whole time.
-    fn report(&self, test: Test, all: &mut [Measured]) -> Report {
+    fn report(&self, test: Test, all: &mut [TestResult]) -> Report {
         let took: Duration = all.iter().map(|measured| measured.took).sum();
         let seconds = took.as_ns_f64() / 1e9;
-        let sum = |of: fn(&Measured) -> u64| all.iter().map(of).sum::<u64>() as f64;
+        let sum = |of: fn(&TestResult) -> u64| all.iter().map(of).sum::<u64>() as f64;
         let mut report = Report::default();
         report.add("time", "µs", took.as_ns_f64() / 1e3);
         let work = if test.streams() {
@@ -544,8 +544,8 @@ impl Program for Netperf {
 
     fn lasts(&self) -> Option<Duration> {
         match self.length {
-            Extent::Time(length) => Some(length * u64::from(self.repetitions().1)),
-            Extent::Count(_) => None,
+            TestLength::Time(length) => Some(length * u64::from(self.repetitions().1)),
+            TestLength::Count(_) => None,
         }
     }
 

@@ -56,7 +56,7 @@ impl Test {
 
 /// When a test ends.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Extent {
+pub enum TestLength {
     /// After this time.
     Time(Duration),
     /// After so many bytes of a stream, or transactions.
@@ -65,7 +65,7 @@ pub enum Extent {
 
 /// What a client asks of a server.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Order {
+pub struct TestOrder {
     pub test: Test,
     /// The server's core, if it is to be one.
     pub core: Option<CpuId>,
@@ -73,7 +73,7 @@ pub struct Order {
     pub sizes: (u32, u32),
     /// Bytes per send and per receive.
     pub calls: (u32, u32),
-    pub extent: Extent,
+    pub extent: TestLength,
     /// Bytes of the server's socket buffers; 0 for its own choice.
     pub buffers: u32,
 }
@@ -81,13 +81,13 @@ pub struct Order {
 /// Marks a count in the place of a duration.
 const COUNT: u64 = 1 << 63;
 
-impl Order {
+impl TestOrder {
     pub fn message(&self) -> Message {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let core = self.core.map_or(0, |core| u32::from(core.0) + 1);
         let extent = match self.extent {
-            Extent::Time(time) => time.as_ps(),
-            Extent::Count(count) => count | COUNT,
+            TestLength::Time(time) => time.as_ps(),
+            TestLength::Count(count) => count | COUNT,
         };
         [
             pair(self.test as u32, core),
@@ -108,8 +108,8 @@ impl Order {
         let (sizes, calls) = (pair(sizes), pair(calls));
         let possible = [sizes.0, sizes.1, calls.0, calls.1].iter().all(|&size| size <= super::MOST);
         let extent = match extent & COUNT {
-            0 => Extent::Time(Duration::from_ps(extent)),
-            _ => Extent::Count(extent & !COUNT),
+            0 => TestLength::Time(Duration::from_ps(extent)),
+            _ => TestLength::Count(extent & !COUNT),
         };
         let core = core.checked_sub(1).map(|core| CpuId(core as u16));
         let buffers = buffers as u32;

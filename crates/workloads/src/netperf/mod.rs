@@ -43,10 +43,10 @@ const PORT: u16 = 12_865;
 const MOST: u32 = 1 << 22;
 
 /// Whether a test that has done so much goes on.
-fn is_going_on(cpu: &Cpu, began: Time, extent: control::Extent, done: u64) -> bool {
+fn is_going_on(cpu: &Cpu, began: Time, extent: control::TestLength, done: u64) -> bool {
     match extent {
-        control::Extent::Time(length) => cpu.now() < began + length,
-        control::Extent::Count(count) => done < count,
+        control::TestLength::Time(length) => cpu.now() < began + length,
+        control::TestLength::Count(count) => done < count,
     }
 }
 

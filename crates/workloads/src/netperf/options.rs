@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser};
 use platform::cpu::CpuId;
 
 use super::confidence::{self, Confidence};
-use super::control::{Extent, Test};
-use super::selectors::Output;
+use super::control::{Test, TestLength};
+use super::selectors::NamedOutput;
 use super::{MOST, PORT};
 use crate::options::{duration, length, mixed_size, peer, seconds, within};
 use crate::premises::Refused;
@@ -58,7 +58,7 @@ pub struct Netperf {
     /// Duration in seconds; a negative number is one of bytes, or of transactions. The real default of 10 would be long
     /// for a simulation.
     #[arg(short = 'l', default_value = "0.01", value_parser = extent, allow_hyphen_values = true)]
-    pub(super) length: Extent,
+    pub(super) length: TestLength,
     /// Port of the control connection.
     #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) port: u16,
@@ -67,7 +67,7 @@ pub struct Netperf {
     pub(super) file: String,
     /// Cores of client and server: `LOCAL,REMOTE`, `LOCAL,`, `,REMOTE`, or one number for both.
     #[arg(short = 'T', value_parser = cores)]
-    pub(super) cores: Option<Cores>,
+    pub(super) cores: Option<BoundCores>,
     /// Reports the client's CPU utilisation and service demand.
     #[arg(short = 'c')]
     pub(super) local_cpu: bool,
@@ -95,31 +95,31 @@ pub struct Netperf {
 
 /// Cores of client and server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cores {
+pub struct BoundCores {
     pub local: Option<CpuId>,
     pub remote: Option<CpuId>,
 }
 
-fn cores(text: &str) -> Result<Cores, String> {
+fn cores(text: &str) -> Result<BoundCores, String> {
     let core = |text: &str| match text {
         "" => Ok(None),
         text => text.parse().map(|core| Some(CpuId(core))),
     };
     let (local, remote) = text.split_once(',').unwrap_or((text, text));
     match (core(local), core(remote)) {
-        (Ok(local), Ok(remote)) if local.or(remote).is_some() => Ok(Cores { local, remote }),
+        (Ok(local), Ok(remote)) if local.or(remote).is_some() => Ok(BoundCores { local, remote }),
         _ => Err(format!("`{text}` does not name cores, such as `0,1`, `0,` or `,1`")),
     }
 }
 
-fn extent(text: &str) -> Result<Extent, String> {
+fn extent(text: &str) -> Result<TestLength, String> {
     if let Some(count) = text.strip_prefix('-') {
         let count = mixed_size(count).ok().filter(|count| (1..=1 << 50).contains(count));
         return count
-            .map(Extent::Count)
+            .map(TestLength::Count)
             .ok_or_else(|| format!("`{text}` is not a number of bytes or transactions"));
     }
-    length(text).map(|seconds| Extent::Time(duration(seconds)))
+    length(text).map(|seconds| TestLength::Time(duration(seconds)))
 }
 
 /// Test-specific options.
@@ -224,9 +224,9 @@ impl TestOptions {
     ///
     /// # Errors
     /// If one is unknown.
-    pub fn output(&self, are_printed: bool) -> Result<Option<Output>, Refused> {
+    pub fn output(&self, are_printed: bool) -> Result<Option<NamedOutput>, Refused> {
         let lines = self.lines.as_deref().or(are_printed.then_some(""));
-        Output::read(self.keys.as_deref(), self.commas.as_deref(), lines)
+        NamedOutput::read(self.keys.as_deref(), self.commas.as_deref(), lines)
     }
 
     /// The test that omni's options choose.

@@ -8,11 +8,11 @@ struct Selector {
     name: &'static str,
     /// Its description.
     text: &'static str,
-    value: fn(&Summary<'_>) -> Option<String>,
+    value: fn(&TestSummary<'_>) -> Option<String>,
 }
 
 /// What results are made of.
-pub struct Summary<'r> {
+pub struct TestSummary<'r> {
     /// Readings and samples.
     pub report: &'r Report,
     /// `TCP` or `UDP`.
@@ -29,7 +29,7 @@ pub struct Summary<'r> {
     pub streams: bool,
 }
 
-impl Summary<'_> {
+impl TestSummary<'_> {
     fn reading(&self, names: &[&str]) -> Option<f64> {
         names.iter().find_map(|name| self.report.get(name))
     }
@@ -57,7 +57,7 @@ impl Summary<'_> {
 const fn selector(
     name: &'static str,
     text: &'static str,
-    value: fn(&Summary<'_>) -> Option<String>,
+    value: fn(&TestSummary<'_>) -> Option<String>,
 ) -> Selector {
     Selector { name, text, value }
 }
@@ -106,7 +106,7 @@ const ALL: &[Selector] = &[
     selector("SD_UNITS", "Service Demand Units", |s| {
         Some(if s.streams { "usec/KB" } else { "usec/Tran" }.to_owned())
     }),
-    selector("CONFIDENCE_ITERATION", "Confidence Iterations Run", |s| {
+    selector("CONFIDENCE_ITERATION", "Confidence Iterations TestRun", |s| {
         Some(format!("{:.0}", s.reading(&["tests"]).unwrap_or(1.0)))
     }),
     selector("THROUGHPUT_CONFID", "Throughput Confidence Width (%)", |s| {
@@ -119,7 +119,7 @@ const USUAL: [&str; 4] = ["LOCAL_SEND_SIZE", "ELAPSED_TIME", "THROUGHPUT", "THRO
 
 /// How results are printed.
 #[derive(Clone, Copy)]
-enum Form {
+enum OutputForm {
     /// `NAME=VALUE` (`-k`).
     Keys,
     /// Descriptions, then values, separated by commas (`-o`).
@@ -129,12 +129,12 @@ enum Form {
 }
 
 /// Results to print.
-pub struct Output {
-    form: Form,
+pub struct NamedOutput {
+    form: OutputForm,
     names: Vec<&'static Selector>,
 }
 
-impl Output {
+impl NamedOutput {
     /// Reads the lists of `-k`, `-o` and `-O`, of which the first counts.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Output {
         commas: Option<&str>,
         lines: Option<&str>,
     ) -> Result<Option<Self>, Refused> {
-        let forms = [(Form::Keys, keys), (Form::Commas, commas), (Form::Lines, lines)];
+        let forms = [(OutputForm::Keys, keys), (OutputForm::Commas, commas), (OutputForm::Lines, lines)];
         let Some((form, list)) = forms.into_iter().find_map(|(form, list)| Some((form, list?))) else {
             return Ok(None);
         };
@@ -167,16 +167,16 @@ impl Output {
     }
 
     /// The text.
-    pub fn print(&self, summary: &Summary<'_>) -> String {
+    pub fn print(&self, summary: &TestSummary<'_>) -> String {
         let value = |one: &Selector| (one.value)(summary).unwrap_or_else(|| "-1".to_owned());
         let lines = |separator: &str, text: fn(&Selector) -> &'static str| {
             let all = self.names.iter().map(|one| format!("{}{separator}{}", text(one), value(one)));
             all.collect::<Vec<_>>().join("\n")
         };
         match self.form {
-            Form::Keys => lines("=", |one| one.name),
-            Form::Lines => lines("  ", |one| one.text),
-            Form::Commas => {
+            OutputForm::Keys => lines("=", |one| one.name),
+            OutputForm::Lines => lines("  ", |one| one.text),
+            OutputForm::Commas => {
                 let texts: Vec<&str> = self.names.iter().map(|one| one.text).collect();
                 let values: Vec<String> = self.names.iter().map(|one| value(one)).collect();
                 format!("{}\n{}", texts.join(","), values.join(","))

@@ -9,7 +9,7 @@ use platform::cpu::{Async, Cpu};
 use platform::kernel::{Kernel, TaskParams};
 use platform::socket::{BufferSizes, Network, TcpListener, TcpStream, UdpSocket};
 
-use super::control::{self, Extent, Message, Order, Test};
+use super::control::{self, Message, Test, TestLength, TestOrder};
 use super::{Alarm, Memory, PORT, receive_all};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
@@ -92,7 +92,7 @@ impl Program for Netserver {
 async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &Rc<dyn TcpStream>) -> Result<(), Error> {
     let memory = Rc::new(Memory::take(kernel, cpu, 64)?);
     while let Some(message) = control::receive(cpu, &**control, &memory).await? {
-        let order = Order::of(message)?;
+        let order = TestOrder::of(message)?;
         match order.core {
             None => serve_test(cpu, kernel, &**control, &memory, order).await?,
             Some(core) if core.0 < kernel.cpus() => {
@@ -113,7 +113,7 @@ async fn serve_test(
     kernel: &Rc<dyn Kernel>,
     control: &dyn TcpStream,
     memory: &Memory,
-    order: Order,
+    order: TestOrder,
 ) -> Result<(), Error> {
     let network = kernel.network();
     let ((request, response), (send, receive)) = (order.sizes, order.calls);
@@ -128,8 +128,8 @@ async fn serve_test(
         let port = socket.local().port();
         control::send(cpu, control, memory, [port.into(), 0, 0, 0, 0]).await?;
         let length = match order.extent {
-            Extent::Time(length) => length,
-            Extent::Count(_) => COUNTED,
+            TestLength::Time(length) => length,
+            TestLength::Count(_) => COUNTED,
         };
         let end = cpu.now() + length + PAD;
         let (datagrams, bytes) = match order.test {
@@ -175,7 +175,7 @@ async fn serve_test(
 }
 
 /// Sends a stream until its time is over or enough has been sent. Returns its length in bytes.
-async fn fill(cpu: &Cpu, stream: &dyn TcpStream, from: Segment, extent: Extent) -> Result<u64, Error> {
+async fn fill(cpu: &Cpu, stream: &dyn TcpStream, from: Segment, extent: TestLength) -> Result<u64, Error> {
     let began = cpu.now();
     let mut bytes = 0;
     while super::is_going_on(cpu, began, extent, bytes) {
