@@ -457,7 +457,6 @@ impl Testpmd {
             report.add(format!("port {port} tx"), "packets", count.sent as f64);
             report.add(format!("port {port} tx dropped"), "packets", count.dropped as f64);
             report.add(format!("port {port} rx rate"), "Mpackets/s", count.received as f64 / us);
-            report.add(format!("port {port} tx rate"), "Mpackets/s", count.sent as f64 / us);
         }
         Ok(report)
     }
