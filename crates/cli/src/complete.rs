@@ -18,12 +18,12 @@ pub fn with_values(program: Command) -> Command {
 
 fn of(command: &str, arg: Arg) -> Arg {
     match (command, arg.get_id().as_str()) {
-        (_, "scenario") => arg.add(ArgValueCompleter::new(Names(&["scenarios"], true))),
-        ("machines", "name") => arg.add(ArgValueCompleter::new(Names(ALL, true))),
+        (_, "scenario") => arg.add(ArgValueCompleter::new(FileNames(&["scenarios"], true))),
+        ("machines", "name") => arg.add(ArgValueCompleter::new(FileNames(ALL, true))),
         ("programs", "name") => arg.add(ArgValueCompleter::new(programs)),
-        (_, "machine") => arg.add(ArgValueCompleter::new(Names(&["machines"], true))),
-        (_, "card") => arg.add(ArgValueCompleter::new(Names(&["machines/parts"], true))),
-        ("new", "from") => arg.add(ArgValueCompleter::new(Names(ALL, false))),
+        (_, "machine") => arg.add(ArgValueCompleter::new(FileNames(&["machines"], true))),
+        (_, "card") => arg.add(ArgValueCompleter::new(FileNames(&["machines/parts"], true))),
+        ("new", "from") => arg.add(ArgValueCompleter::new(FileNames(ALL, false))),
         ("reference", "kind") => arg.add(ArgValueCompleter::new(kinds)),
         (_, "set" | "over") => arg.add(ArgValueCompleter::new(keys)),
         _ => arg,
@@ -50,9 +50,9 @@ fn beginning<'a>(current: &OsStr, all: impl IntoIterator<Item = &'a str>) -> Vec
 }
 
 /// The names of files in some folders of the library, and paths if these are possible as well.
-struct Names(&'static [&'static str], bool);
+struct FileNames(&'static [&'static str], bool);
 
-impl ValueCompleter for Names {
+impl ValueCompleter for FileNames {
     fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
         let library = Library::built_in();
         let names: Vec<String> = self.0.iter().flat_map(|folder| library.names(folder)).collect();

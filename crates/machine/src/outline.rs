@@ -48,7 +48,7 @@ struct Said {
     transfers: Option<Transfers>,
     memory: Option<Bytes>,
     interconnect: Option<ByteRate>,
-    slots: Vec<Slots>,
+    slots: Vec<SlotGroup>,
 }
 
 /// The kind of memory, and its mega-transfers per second.
@@ -58,7 +58,7 @@ struct Transfers {
 }
 
 /// Slots that are alike.
-struct Slots {
+struct SlotGroup {
     count: u32,
     width: LinkWidth,
     generation: LinkGeneration,
@@ -163,7 +163,7 @@ fn quantity<T: FromStr>(text: &str) -> Option<T> {
 }
 
 /// `4x16g5@1`.
-fn slots(text: &str) -> Option<Slots> {
+fn slots(text: &str) -> Option<SlotGroup> {
     let text = text.to_ascii_lowercase();
     let (shape, socket) = match text.split_once('@') {
         Some((shape, socket)) => (shape, Some(socket.parse().ok()?)),
@@ -171,7 +171,7 @@ fn slots(text: &str) -> Option<Slots> {
     };
     let (count, shape) = shape.split_once('x')?;
     let (width, generation) = shape.split_once('g')?;
-    Some(Slots {
+    Some(SlotGroup {
         count: if count.is_empty() { 1 } else { number(count)? },
         width: LinkWidth::new(number(width)?)?,
         generation: LinkGeneration::new(number(generation.trim_start_matches("en"))?)?,
@@ -326,7 +326,7 @@ fn write_slots(text: &mut String, said: &Said, sockets: u32, relative: &Machine)
         );
     }
     // Name, socket, count, and which of the line's.
-    let mut all: Vec<(String, u32, u32, &Slots)> = Vec::new();
+    let mut all: Vec<(String, u32, u32, &SlotGroup)> = Vec::new();
     for (number, slots) in said.slots.iter().enumerate() {
         let stem = if number == 0 { "slot".to_owned() } else { format!("slot{}", number + 1) };
         let mut is_first = true;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::scene::{Cable, CableKind, Host, Key, Look, Scene, Socket, Thing};
+use super::scene::{Anchor, Appearance, CableKind, DrawnCable, DrawnHost, DrawnSocket, Scene, Thing};
 
 /// Width of the picture: at this many pixels, its texts have their own size.
 pub(super) const WIDTH: f64 = 420.0;
@@ -21,12 +21,12 @@ const LETTER: f64 = 6.3;
 pub(super) struct Drawing {
     pub title: String,
     pub height: f64,
-    pub boxes: Vec<Box>,
-    pub lines: Vec<Line>,
-    pub texts: Vec<Text>,
+    pub boxes: Vec<Rectangle>,
+    pub lines: Vec<Stroke>,
+    pub texts: Vec<Caption>,
 }
 
-pub(super) struct Box {
+pub(super) struct Rectangle {
     pub class: &'static str,
     pub x: f64,
     pub y: f64,
@@ -35,14 +35,14 @@ pub(super) struct Box {
 }
 
 /// A line along points, as wide as it carries.
-pub(super) struct Line {
+pub(super) struct Stroke {
     pub class: &'static str,
     pub points: Vec<(f64, f64)>,
     pub width: f64,
 }
 
 /// A line of text, with what comes first in bold.
-pub(super) struct Text {
+pub(super) struct Caption {
     pub class: &'static str,
     pub x: f64,
     pub y: f64,
@@ -60,7 +60,7 @@ fn width(carries: f64) -> f64 {
 pub(super) fn lay_out(scene: &Scene) -> Drawing {
     let tracks = tracks(scene);
     let gutter = tracks.values().max().map_or(0.0, |&most| (most + 1) as f64 * TRACK + GAP);
-    let mut layout = Layout {
+    let mut layout = Arrangement {
         drawing: Drawing { title: scene.title.clone(), ..Drawing::default() },
         right: WIDTH - GAP - gutter,
         y: GAP,
@@ -86,7 +86,7 @@ const TRACK: f64 = 9.0;
 /// For each cable, by number, the track in which it runs beside the boxes: those that overlap have different ones.
 fn tracks(scene: &Scene) -> BTreeMap<usize, usize> {
     let mut order = BTreeMap::new();
-    fn walk(thing: &Thing, order: &mut BTreeMap<Key, usize>) {
+    fn walk(thing: &Thing, order: &mut BTreeMap<Anchor, usize>) {
         let next = order.len();
         order.insert(thing.key, next);
         thing.below.iter().for_each(|below| walk(below, order));
@@ -95,7 +95,7 @@ fn tracks(scene: &Scene) -> BTreeMap<usize, usize> {
         host.sockets.iter().flat_map(|socket| &socket.slots).for_each(|thing| walk(thing, &mut order));
     }
     scene.outside.iter().for_each(|thing| walk(thing, &mut order));
-    let span = |cable: &Cable| {
+    let span = |cable: &DrawnCable| {
         let ends = cable.ends.map(|end| order.get(&end).copied().unwrap_or(0));
         (ends[0].min(ends[1]), ends[0].max(ends[1]))
     };
@@ -125,27 +125,27 @@ fn tracks(scene: &Scene) -> BTreeMap<usize, usize> {
     found
 }
 
-struct Layout {
+struct Arrangement {
     drawing: Drawing,
     /// Right end of boxes outside hosts; cables run beyond.
     right: f64,
     y: f64,
     /// Top and height of each thing's box.
-    at: BTreeMap<Key, (f64, f64)>,
+    at: BTreeMap<Anchor, (f64, f64)>,
     /// How many cables lead to a box so far.
-    used: BTreeMap<Key, usize>,
+    used: BTreeMap<Anchor, usize>,
 }
 
-impl Layout {
+impl Arrangement {
     fn text(&mut self, class: &'static str, x: f64, bold: &str, text: &str, right: f64) {
         for (number, line) in wrap(bold, text, right - x).into_iter().enumerate() {
             self.y += LINE;
             let bold = if number == 0 { bold.to_owned() } else { String::new() };
-            self.drawing.texts.push(Text { class, x, y: self.y - 3.5, bold, text: line });
+            self.drawing.texts.push(Caption { class, x, y: self.y - 3.5, bold, text: line });
         }
     }
 
-    fn host(&mut self, host: &Host) {
+    fn host(&mut self, host: &DrawnHost) {
         let top = self.y;
         self.y += PAD;
         let (left, right) = (GAP + PAD, self.right - PAD);
@@ -167,13 +167,13 @@ impl Layout {
         if let (Some((carries, _)), [first, .., last]) = (&host.interconnect, &sockets[..]) {
             let (bus, width) = (left + 8.0, width(*carries));
             let edge = left + 2.0 * PAD + 16.0;
-            self.drawing.lines.push(Line {
+            self.drawing.lines.push(Stroke {
                 class: "inter",
                 points: vec![(bus, *first), (bus, *last)],
                 width,
             });
             for &y in &sockets {
-                self.drawing.lines.push(Line {
+                self.drawing.lines.push(Stroke {
                     class: "inter",
                     points: vec![(bus, y), (edge - width / 2.0, y)],
                     width,
@@ -181,14 +181,15 @@ impl Layout {
             }
         }
         self.y += PAD;
-        self.drawing
-            .boxes
-            .insert(0, Box { class: "host", x: GAP, y: top, width: self.right - GAP, height: self.y - top });
+        self.drawing.boxes.insert(
+            0,
+            Rectangle { class: "host", x: GAP, y: top, width: self.right - GAP, height: self.y - top },
+        );
         self.y += GAP;
     }
 
     /// The cores at the left, the memory at the right, and what is in the slots below.
-    fn socket(&mut self, number: usize, socket: &Socket, left: f64, right: f64) {
+    fn socket(&mut self, number: usize, socket: &DrawnSocket, left: f64, right: f64) {
         let top = self.y;
         let middle = left + (right - left) * 0.5;
         let half = 26.0;
@@ -203,13 +204,13 @@ impl Layout {
             self.text("", x + PAD, "", text, right);
             bottom = bottom.max(self.y);
             let height = bottom + PAD - top;
-            self.drawing.boxes.push(Box { class: "memory", x, y: top, width: right - x, height });
+            self.drawing.boxes.push(Rectangle { class: "memory", x, y: top, width: right - x, height });
             let y = top + height / 2.0;
             let points = vec![(middle - half, y), (x, y)];
-            self.drawing.lines.push(Line { class: "memory", points, width: width(*carries) });
+            self.drawing.lines.push(Stroke { class: "memory", points, width: width(*carries) });
         }
         let height = bottom + PAD - top;
-        self.drawing.boxes.push(Box {
+        self.drawing.boxes.push(Rectangle {
             class: "socket",
             x: left,
             y: top,
@@ -234,7 +235,7 @@ impl Layout {
         }
         if let Some(end) = end {
             let points = vec![(stem, from), (stem, end)];
-            self.drawing.lines.push(Line { class: "stem", points, width: 1.5 });
+            self.drawing.lines.push(Stroke { class: "stem", points, width: 1.5 });
         }
     }
 
@@ -250,43 +251,43 @@ impl Layout {
         self.y += PAD - 1.0;
         let height = self.y - top;
         let class = match thing.look {
-            Look::Device => "device",
-            Look::Switch => "switch",
-            Look::Ntb => "ntb",
-            Look::Station => "station",
-            Look::Further => "further",
+            Appearance::Device => "device",
+            Appearance::Switch => "switch",
+            Appearance::Ntb => "ntb",
+            Appearance::Station => "station",
+            Appearance::Further => "further",
         };
-        self.drawing.boxes.push(Box { class, x: left, y: top, width: right - left, height });
+        self.drawing.boxes.push(Rectangle { class, x: left, y: top, width: right - left, height });
         self.at.insert(thing.key, (top, height));
         let middle = top + height / 2.0;
         if let Some((stem, _)) = joined {
             let points = vec![(stem, middle), (left, middle)];
-            self.drawing.lines.push(Line { class: "pcie", points, width: width(thing.carries) });
+            self.drawing.lines.push(Stroke { class: "pcie", points, width: width(thing.carries) });
         }
         self.children(&thing.below, left + 10.0, top + height, right);
         middle
     }
 
-    fn cable(&mut self, cable: &Cable, track: usize) {
+    fn cable(&mut self, cable: &DrawnCable, track: usize) {
         let x = self.right + GAP / 2.0 + (track as f64 + 0.5) * TRACK;
         let class = match cable.kind {
             CableKind::Ethernet => "ethernet",
             CableKind::Ntb => "cable",
             CableKind::SameDevice => "same",
         };
-        let mut end = |key: Key| {
+        let mut end = |key: Anchor| {
             let &(top, height) = self.at.get(&key)?;
             let used = self.used.entry(key).or_default();
             *used += 1;
             // Several beside each other, from the middle outwards.
             let step = (used.div_euclid(2) as f64) * 6.0 * if *used % 2 == 0 { 1.0 } else { -1.0 };
             let y = (top + height / 2.0 + step).clamp(top + 3.0, top + height - 3.0);
-            let inside = matches!(key, Key::Device(..) | Key::PcieSwitch(..));
+            let inside = matches!(key, Anchor::Device(..) | Anchor::PcieSwitch(..));
             Some((if inside { self.right - PAD } else { self.right }, y))
         };
         if let (Some(a), Some(b)) = (end(cable.ends[0]), end(cable.ends[1])) {
             let points = vec![a, (x, a.1), (x, b.1), b];
-            self.drawing.lines.push(Line { class, points, width: width(cable.carries) });
+            self.drawing.lines.push(Stroke { class, points, width: width(cable.carries) });
         }
     }
 
@@ -307,9 +308,9 @@ impl Layout {
         self.y += LINE;
         for (class, name) in kinds {
             let y = self.y - 7.0;
-            self.drawing.lines.push(Line { class, points: vec![(x, y), (x + 16.0, y)], width: 4.0 });
+            self.drawing.lines.push(Stroke { class, points: vec![(x, y), (x + 16.0, y)], width: 4.0 });
             x += 20.0;
-            self.drawing.texts.push(Text {
+            self.drawing.texts.push(Caption {
                 class: "quiet",
                 x,
                 y: self.y - 3.5,

@@ -16,22 +16,22 @@ use crate::experiment::Experiment;
 #[derive(Default)]
 pub(super) struct Scene {
     pub title: String,
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<DrawnHost>,
     /// Switches and stations between or beside the hosts.
     pub outside: Vec<Thing>,
-    pub cables: Vec<Cable>,
+    pub cables: Vec<DrawnCable>,
 }
 
-pub(super) struct Host {
+pub(super) struct DrawnHost {
     pub title: String,
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<DrawnSocket>,
     /// Bandwidth of the link between two sockets, and its description.
     pub interconnect: Option<(f64, String)>,
     /// Virtual machines, one line each.
     pub guests: Vec<String>,
 }
 
-pub(super) struct Socket {
+pub(super) struct DrawnSocket {
     pub cores: String,
     /// The bandwidth of its memory (GB/s), and its description; `None` for a node without.
     pub memory: Option<(f64, String)>,
@@ -42,8 +42,8 @@ pub(super) struct Socket {
 
 /// A device, a switch or a station.
 pub(super) struct Thing {
-    pub key: Key,
-    pub look: Look,
+    pub key: Anchor,
+    pub look: Appearance,
     pub name: String,
     pub model: String,
     pub detail: Vec<String>,
@@ -55,7 +55,7 @@ pub(super) struct Thing {
 
 /// How a thing is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Appearance {
     Device,
     Switch,
     Ntb,
@@ -66,7 +66,7 @@ pub(super) enum Look {
 
 /// Identifies what a cable leads to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key {
+pub(super) enum Anchor {
     /// A device of a host, and which of its links.
     Device(usize, usize, usize),
     PcieSwitch(usize, usize),
@@ -77,9 +77,9 @@ pub(super) enum Key {
     Generator(usize),
 }
 
-pub(super) struct Cable {
+pub(super) struct DrawnCable {
     pub kind: CableKind,
-    pub ends: [Key; 2],
+    pub ends: [Anchor; 2],
     /// Bandwidth (GB/s).
     pub carries: f64,
 }
@@ -101,8 +101,8 @@ pub(super) fn of(experiment: &Experiment) -> Scene {
             let at = (setup.slot.as_str(), port.generation.value.get(), port.width.value.get());
             let (carries, detail) = link(at, &setup.card.link, setup.card.link.width.value.get());
             let card = Thing {
-                key: Key::Device(0, 0, 0),
-                look: Look::Device,
+                key: Anchor::Device(0, 0, 0),
+                look: Appearance::Device,
                 name: setup.card.name.clone(),
                 model: "card".to_owned(),
                 detail: vec![detail],
@@ -111,7 +111,7 @@ pub(super) fn of(experiment: &Experiment) -> Scene {
             };
             let mut sockets = sockets(&setup.machine, &BTreeSet::from([setup.slot.as_str()]));
             sockets[port.socket.value as usize].slots.push(card);
-            let host = Host {
+            let host = DrawnHost {
                 title: setup.machine.name.clone(),
                 sockets,
                 interconnect: interconnect(&setup.machine),
@@ -138,9 +138,9 @@ fn of_computers(setup: &ComputerSetup) -> Scene {
     }
 }
 
-fn host(setup: &ComputerSetup, number: usize) -> Host {
+fn host(setup: &ComputerSetup, number: usize) -> DrawnHost {
     let own = &setup.hosts[number];
-    let placed = Placed { setup, host: number };
+    let placed = InSlots { setup, host: number };
     let mut sockets = sockets(&own.machine, &placed.taken());
     for (port, thing) in placed.below_roots() {
         sockets[own.machine.host.port[port].socket.value as usize].slots.push(thing);
@@ -152,7 +152,7 @@ fn host(setup: &ComputerSetup, number: usize) -> Host {
         let (cores, memory, node) = (vm.vcpus.len(), vm.memory, vm.node);
         format!("VM {}: {}, {memory} of node {node}{passed}", vm.name, several(cores, "vCPU"))
     };
-    Host {
+    DrawnHost {
         title: format!("{}: {}, {}, IOMMU {}", own.name, own.machine.name, own.kernel.name, own.iommu),
         sockets,
         interconnect: interconnect(&own.machine),
@@ -165,13 +165,13 @@ fn several(count: usize, what: &str) -> String {
 }
 
 /// The sockets of a machine without devices. `taken` has the names of slots in use.
-fn sockets(machine: &Machine, taken: &BTreeSet<&str>) -> Vec<Socket> {
+fn sockets(machine: &Machine, taken: &BTreeSet<&str>) -> Vec<DrawnSocket> {
     let host = &machine.host;
     let dram = &host.dram;
     let channels = dram.channels.value.get();
     let bandwidth = f64::from(channels) * dram.channel_bandwidth.value.bytes_per_s() as f64 / 1e9;
     let with_memory = host.memory_nodes();
-    let socket = |number: u32| Socket {
+    let socket = |number: u32| DrawnSocket {
         cores: format!("{} cores, {}", host.core.count.value.get(), host.core.frequency.value),
         memory: (number < with_memory)
             .then(|| (bandwidth, format!("{} at {}", dram.size.value, gb_per_s(bandwidth)))),
@@ -211,20 +211,20 @@ fn gb_per_s(rate: f64) -> String {
 }
 
 /// What is in the slots of one host, also if it belongs to another.
-struct Placed<'a> {
+struct InSlots<'a> {
     setup: &'a ComputerSetup,
     host: usize,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> InSlots<'a> {
     /// Links of devices to slots of the host: host and number of the device, number of the link.
-    fn links(&self) -> impl Iterator<Item = (Key, &'a DeviceSetup, &'a LinkSetup)> {
+    fn links(&self) -> impl Iterator<Item = (Anchor, &'a DeviceSetup, &'a LinkSetup)> {
         let (at, all) = (self.host, &self.setup.hosts);
         all.iter().enumerate().flat_map(move |(owner, host)| {
             let devices = host.devices.iter().enumerate();
             devices.flat_map(move |(number, device)| {
                 let links = device.links.iter().enumerate().filter(move |(_, link)| link.host == at);
-                links.map(move |(link, setup)| (Key::Device(owner, number, link), device, setup))
+                links.map(move |(link, setup)| (Anchor::Device(owner, number, link), device, setup))
             })
         })
     }
@@ -276,8 +276,8 @@ impl<'a> Placed<'a> {
         let mut below: Vec<_> = devices.chain(switches).collect();
         below.sort_by_key(|&(port, _)| port);
         Thing {
-            key: Key::PcieSwitch(self.host, number),
-            look: Look::Switch,
+            key: Anchor::PcieSwitch(self.host, number),
+            look: Appearance::Switch,
             name: switch.name.clone(),
             model: format!("{}, PCIe switch", switch.file.name),
             detail: vec![detail],
@@ -286,8 +286,8 @@ impl<'a> Placed<'a> {
         }
     }
 
-    fn device(&self, key: Key, device: &DeviceSetup, at: &LinkSetup) -> Thing {
-        let Key::Device(owner, number, which) = key else { unreachable!("a device's link") };
+    fn device(&self, key: Anchor, device: &DeviceSetup, at: &LinkSetup) -> Thing {
+        let Anchor::Device(owner, number, which) = key else { unreachable!("a device's link") };
         let of = &self.setup.hosts[owner];
         let (carries, text) = self.link(at, device.kind.link());
         let mut detail = vec![text];
@@ -295,7 +295,7 @@ impl<'a> Placed<'a> {
         let name = if owner == self.host { own_name } else { format!("{}:{own_name}", of.name) };
         if which > 0 {
             let model = format!("link {} of {}", which + 1, device.links.len());
-            return Thing { key, look: Look::Further, name, model, detail, carries, below: Vec::new() };
+            return Thing { key, look: Appearance::Further, name, model, detail, carries, below: Vec::new() };
         }
         let of_ports = |cable: &&machine::CableSetup| {
             cable
@@ -324,7 +324,8 @@ impl<'a> Placed<'a> {
             DeviceFile::Card(_) => "card",
             DeviceFile::Ntb(_) => "NTB adapter",
         };
-        let look = if matches!(device.kind, DeviceFile::Ntb(_)) { Look::Ntb } else { Look::Device };
+        let look =
+            if matches!(device.kind, DeviceFile::Ntb(_)) { Appearance::Ntb } else { Appearance::Device };
         let model = match device.name {
             Some(_) => format!("{}, {kind}", device.kind.name()),
             None => kind.to_owned(),
@@ -377,20 +378,20 @@ fn gbit_per_s(rate: BitRate) -> String {
     format!("{} Gbit/s", rate.as_gbit_per_s_f64())
 }
 
-fn cables(setup: &ComputerSetup) -> Vec<Cable> {
+fn cables(setup: &ComputerSetup) -> Vec<DrawnCable> {
     let port = |end: PortSetup| match end {
         PortSetup::Host(host, device, port) => {
             // The ports of a device's first link come first.
             let links = setup.hosts[host].devices[device].links.len().max(1);
             let ports = setup.hosts[host].devices[device].ports.len().max(1).div_ceil(links);
-            Key::Device(host, device, usize::from(port) / ports.max(1) % links)
+            Anchor::Device(host, device, usize::from(port) / ports.max(1) % links)
         }
-        PortSetup::Switch(number, _) => Key::EthernetSwitch(number),
-        PortSetup::Source(number) => Key::Source(number),
-        PortSetup::Sink(number) => Key::Sink(number),
-        PortSetup::Generator(number) => Key::Generator(number),
+        PortSetup::Switch(number, _) => Anchor::EthernetSwitch(number),
+        PortSetup::Source(number) => Anchor::Source(number),
+        PortSetup::Sink(number) => Anchor::Sink(number),
+        PortSetup::Generator(number) => Anchor::Generator(number),
     };
-    let ethernet = setup.network.cables.iter().map(|cable| Cable {
+    let ethernet = setup.network.cables.iter().map(|cable| DrawnCable {
         kind: CableKind::Ethernet,
         ends: cable.ends.map(port),
         carries: cable.rate.as_gbit_per_s_f64() / 8.0,
@@ -406,21 +407,21 @@ fn cables(setup: &ComputerSetup) -> Vec<Cable> {
             .zip(Width::from_lanes(cable.lanes as u8))
             .map_or(0.0, |(generation, width)| data_rate(generation, width).as_gbit_per_s_f64() / 8.0);
         let end = |end: ClusterEnd| match end {
-            ClusterEnd::Adapter(host, device) => Key::Device(host, device, 0),
-            ClusterEnd::Switch(number) => Key::ClusterSwitch(number),
+            ClusterEnd::Adapter(host, device) => Anchor::Device(host, device, 0),
+            ClusterEnd::Switch(number) => Anchor::ClusterSwitch(number),
         };
-        Cable { kind: CableKind::Ntb, ends: cable.ends.map(end), carries: rate }
+        DrawnCable { kind: CableKind::Ntb, ends: cable.ends.map(end), carries: rate }
     });
     ethernet.chain(ntb).collect()
 }
 
 /// What joins the links of one device.
-fn further_links(setup: &ComputerSetup) -> impl Iterator<Item = Cable> {
+fn further_links(setup: &ComputerSetup) -> impl Iterator<Item = DrawnCable> {
     setup.hosts.iter().enumerate().flat_map(|(host, own)| {
         own.devices.iter().enumerate().flat_map(move |(device, own)| {
-            (1..own.links.len()).map(move |link| Cable {
+            (1..own.links.len()).map(move |link| DrawnCable {
                 kind: CableKind::SameDevice,
-                ends: [Key::Device(host, device, 0), Key::Device(host, device, link)],
+                ends: [Anchor::Device(host, device, 0), Anchor::Device(host, device, link)],
                 carries: 0.0,
             })
         })
@@ -441,24 +442,24 @@ fn outside(setup: &ComputerSetup) -> Vec<Thing> {
     for (number, (switch, ports)) in setup.network.switches.iter().enumerate() {
         let ports = several((*ports).into(), "port");
         let rate = switch.rate.map_or_else(String::new, |rate| format!(" of {}", gbit_per_s(rate)));
-        let key = Key::EthernetSwitch(number);
-        all.push(thing(key, Look::Switch, &switch.name.value, "Ethernet switch", ports + &rate));
+        let key = Anchor::EthernetSwitch(number);
+        all.push(thing(key, Appearance::Switch, &switch.name.value, "Ethernet switch", ports + &rate));
     }
     for (number, (name, file)) in setup.cluster.switches.iter().enumerate() {
         let model = format!("{}, cluster switch", file.name);
-        all.push(thing(Key::ClusterSwitch(number), Look::Switch, name, &model, String::new()));
+        all.push(thing(Anchor::ClusterSwitch(number), Appearance::Switch, name, &model, String::new()));
     }
     for (number, source) in setup.sources.iter().enumerate() {
         let rate = gbit_per_s(source.rate);
-        all.push(thing(Key::Source(number), Look::Station, &source.name, "traffic source", rate));
+        all.push(thing(Anchor::Source(number), Appearance::Station, &source.name, "traffic source", rate));
     }
     for (number, sink) in setup.sinks.iter().enumerate() {
         let rate = gbit_per_s(sink.rate);
-        all.push(thing(Key::Sink(number), Look::Station, &sink.name, "sink", rate));
+        all.push(thing(Anchor::Sink(number), Appearance::Station, &sink.name, "sink", rate));
     }
     for (number, generator) in setup.generators.iter().enumerate() {
         let rate = gbit_per_s(generator.rate);
-        all.push(thing(Key::Generator(number), Look::Station, &generator.name, "generator", rate));
+        all.push(thing(Anchor::Generator(number), Appearance::Station, &generator.name, "generator", rate));
     }
     all
 }
