@@ -26,10 +26,13 @@ pub struct DrawArgs {
 }
 
 pub fn run(common: &Common, arguments: &DrawArgs) -> Result<ExitCode, Failure> {
+    let places = output::Places::new(&[("--output", Some(arguments.output.as_path()))])?;
     let library = input::library(common);
     let named = input::Named { scenario: &arguments.scenario, folder: None };
     let experiment = input::scenario(&library, &named, "--set", &arguments.set)?;
     let provenance = output::provenance(experiment.seed(), &[("--set", &arguments.set)], &library);
-    output::with_origin(&arguments.output, nearfar::draw::picture(&experiment).as_bytes(), &provenance)?;
+    places.reads_through(&library)?;
+    let picture = nearfar::draw::picture(&experiment);
+    output::with_origin(&arguments.output, files::shown(&picture).as_bytes(), &provenance)?;
     Ok(ExitCode::SUCCESS)
 }
