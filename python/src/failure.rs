@@ -59,6 +59,9 @@ impl From<ExperimentError> for Failure {
             ExperimentError::Files(diagnostics) => Self::Input(diagnostics),
             ExperimentError::Bench(error) => error.into(),
             ExperimentError::Computer(error) => error.into(),
+            ExperimentError::NotRepeatable(_) => {
+                Self::argument("uncertainty", error.to_string(), "leave `uncertainty` out")
+            }
             ExperimentError::NoKernel => {
                 Self::argument("accounting", error.to_string(), "leave `accounting` out")
             }

@@ -33,6 +33,8 @@ def test_results_are_those_of_local_threads_to_the_bit(client):
     scenario = nearfar.Scenario.load("latency-by-size").change({"machine": machine, **QUICK})
     nearfar.cache(None)
     assert nearfar.sweep(scenario, OVER, client=client) == nearfar.sweep(scenario, OVER)
+    drawn = {"uncertainty": 3}
+    assert nearfar.run(scenario, client=client, **drawn) == nearfar.run(scenario, **drawn)
     programs = {"host.a.iommu": ["off", "strict"]}
     assert nearfar.sweep("dd-verify", programs, client=client) == nearfar.sweep("dd-verify", programs)
 

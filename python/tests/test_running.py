@@ -251,3 +251,19 @@ def test_results_are_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(OSError):
         results.save(tmp_path / "nowhere" / "a.json")
     assert [file.name for file in tmp_path.glob("*.json")] == ["a.json"]
+
+
+def test_results_with_drawn_figures_are_intervals():
+    results = nearfar.run("latency-by-size", QUICK, uncertainty=4)
+    quantities = set(results.intervals["quantity"])
+    assert quantities == {"median", "95th percentile"}, "of so few samples"
+    assert set(results.intervals["runs"]) == {4}
+    for low, median, high in zip(*(results.intervals[key] for key in ("p05", "median", "p95")), strict=True):
+        assert low <= median <= high
+    assert "host.dram.access" in results.figures["path"]
+    assert results == nearfar.run("latency-by-size", QUICK, uncertainty=4, jobs=1)
+    with pytest.raises(nearfar.InputError, match="2 on"):
+        nearfar.run("latency-by-size", uncertainty=1)
+    swept = nearfar.sweep("latency-by-size", {"dma_engine.tags": [8, 16]}, QUICK, uncertainty=4)
+    assert len(swept.intervals) == 2 * len(results.intervals)
+    assert set(swept.intervals["dma_engine.tags"]) == {8, 16}

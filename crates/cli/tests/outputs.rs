@@ -365,5 +365,47 @@ fn a_sweep_on_computers_is_a_table() {
     let rows: Vec<Value> = serde_json::from_str(&read(folder.join("out.json"))).unwrap();
     assert!(rows.iter().all(|row| row["kind"].is_string()), "{rows:?}");
     let strict = rows.iter().filter(|row| row["host.a.iommu"] == "strict");
-    assert_eq!(2 * strict.count(), rows.len());
+    assert_eq!(2 * strict.count(), rows.iter().filter(|row| !row["host.a.iommu"].is_null()).count());
+}
+
+/// Where figures come from is said at the end; with drawn figures, each result is an interval.
+#[test]
+fn results_say_how_far_to_trust_them() {
+    let folder = folder("trust");
+    let printed = done(nearfar(&folder, &["run", "bench.toml", "--uncertainty", "3", "--json", "run.json"]));
+    let last = printed.split("\n\n").last().unwrap().replace('\n', " ");
+    assert!(last.contains("rests on ") && last.contains(" assumed") && last.contains(" fitted"), "{last}");
+    assert!(printed.contains("3 runs, each with the figures drawn anew"), "{printed}");
+    let records: Vec<Value> = serde_json::from_str(&read(folder.join("run.json"))).unwrap();
+    let of = |kind: &str| records.iter().filter(|record| record["kind"] == kind).collect::<Vec<_>>();
+    assert_eq!(of("origins").len(), 1);
+    let figures = of("figure");
+    let access = figures.iter().find(|figure| figure["path"] == "host.dram.access").expect("it is in use");
+    assert_eq!(
+        (access["file"].as_str(), access["source_kind"].as_str()),
+        (Some("dell-t430"), Some("fitted by hand"))
+    );
+    // Both sockets were there, and nothing crossed; no IOMMU translated.
+    assert!(
+        figures.iter().all(|figure| !figure["path"].as_str().unwrap().starts_with("host.iommu")),
+        "unused"
+    );
+    let changed = figures.iter().find(|figure| figure["path"] == "host.llc.ddio_ways").unwrap();
+    assert_eq!((changed["source_kind"].as_str(), changed["deviation"].as_str()), (Some("override"), None));
+    // Of 500 samples, none lies beyond 99.9 % for sure.
+    assert!(of("row")[0]["p999_ns"].is_null() && of("row")[0]["p95_ns"].is_number());
+    let quantities: Vec<&str> = of("interval").iter().map(|one| one["quantity"].as_str().unwrap()).collect();
+    assert_eq!(quantities, ["median", "95th percentile", "goodput"]);
+    for text in ["0", "1"] {
+        let refused = nearfar(&folder, &["run", "bench.toml", "--uncertainty", text]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(complaints(&refused).contains("takes several runs"), "{}", complaints(&refused));
+    }
+    let refused = nearfar(&folder, &["run", "hosts.toml", "--uncertainty", "2"]);
+    assert!(complaints(&refused).contains("cannot be run again and again"), "{}", complaints(&refused));
+}
+
+/// What a command complained of, on one line.
+fn complaints(output: &Output) -> String {
+    text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
 }

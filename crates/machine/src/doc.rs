@@ -109,13 +109,7 @@ impl<T: Kindred> Doc<T> {
     /// The same file, whose figures get other values as it is read.
     #[must_use]
     pub fn redrawn(&self, redraw: Arc<dyn Redraw>) -> Self {
-        Self {
-            source: Arc::clone(&self.source),
-            library: self.library.redrawn(redraw),
-            changes: self.changes.clone(),
-            stands_in: self.stands_in,
-            content: PhantomData,
-        }
+        self.copied(self.library.redrawn(redraw))
     }
 
     /// Name in messages: its path, or `machines/NAME.toml` for a built-in file.
@@ -139,11 +133,43 @@ impl<T: Kindred> Doc<T> {
     /// Parses the content with all changes so far; returns all errors.
     /// Figures have the values that the library draws for them, if it does.
     pub fn read(&self) -> Result<T, Diagnostics> {
-        let mut content = self.parse()?;
-        if let Some(redraw) = self.library.redraw() {
-            content.figures_mut("", &mut |path, figure| redraw.redraw(path, figure));
+        let content = self.parse()?;
+        match self.library.redraw() {
+            Some(redraw) => self.redrawn_content(content, redraw),
+            None => Ok(content),
+        }
+    }
+
+    /// The content with other values of its figures, where these fit together.
+    fn redrawn_content(&self, own: T, redraw: &dyn Redraw) -> Result<T, Diagnostics> {
+        let mut others = Vec::new();
+        own.figures("", &mut |path, figure| {
+            let other = redraw.redraw(path, figure);
+            others.extend(other.map(|text| (path.to_owned(), text, figure.provenance().clone())));
+        });
+        let mut doc = self.copied(self.library.clone());
+        for (path, text, provenance) in &others {
+            doc.set_figure(path, text, provenance.clone())?;
+        }
+        if let Ok(content) = doc.parse() {
+            return Ok(content);
+        }
+        // One by one, without those that do not fit the others.
+        doc.changes.truncate(self.changes.len());
+        let mut content = own;
+        for (path, text, provenance) in others {
+            doc.set_figure(&path, &text, provenance)?;
+            match doc.parse() {
+                Ok(with) => content = with,
+                Err(_) => drop(doc.changes.pop()),
+            }
         }
         Ok(content)
+    }
+
+    fn copied(&self, library: Library) -> Self {
+        let (source, changes, content) = (Arc::clone(&self.source), self.changes.clone(), PhantomData);
+        Self { source, library, changes, stands_in: self.stands_in, content }
     }
 
     /// The content as the file and its changes have it.

@@ -259,6 +259,8 @@ pub trait AnyFigure {
     /// Sets the value to the closest possible to `number` in base units. Returns false without a change if there is
     /// none.
     fn set_number(&mut self, number: f64) -> bool;
+    /// The closest possible value to `number` in base units, as a file spells it.
+    fn spelled(&self, number: f64) -> Option<toml_edit::Value>;
     /// All possible values in TOML, if these are a few names.
     fn choices(&self) -> Vec<&'static str>;
     /// Whether there are values between any two, as of times and rates; not of counts, sizes and names.
@@ -286,6 +288,9 @@ impl<T: Scalar> AnyFigure for Figure<T> {
             }
             None => false,
         }
+    }
+    fn spelled(&self, number: f64) -> Option<toml_edit::Value> {
+        T::from_number(number).map(|value| value.to_toml())
     }
     fn choices(&self) -> Vec<&'static str> {
         T::choices()

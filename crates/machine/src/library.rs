@@ -122,8 +122,9 @@ pub struct Library {
 
 /// Gives figures other values as their files are read, for runs that show how uncertain results are.
 pub trait Redraw: std::fmt::Debug + Send + Sync {
-    /// Changes the value of the figure at a dotted path of its file, if it is uncertain.
-    fn redraw(&self, path: &str, figure: &mut dyn AnyFigure);
+    /// Another value, as a file spells it, for the figure at a dotted path of its file; `None` to keep its own. It is
+    /// taken only if it fits the rest of the file.
+    fn redraw(&self, path: &str, figure: &dyn AnyFigure) -> Option<String>;
 }
 
 /// Files read through a library.

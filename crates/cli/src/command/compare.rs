@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{CompareOptions, Comparison, Held, MachineSource, compare};
+use nearfar::compare::{CompareOptions, Comparison, HeldRows, MachineSource, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
@@ -140,7 +140,7 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let mut errors = Vec::new();
     let mut any_simulated = false;
-    let mut held = [Held::default(); 2];
+    let mut held = [HeldRows::default(); 2];
     let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
@@ -266,8 +266,8 @@ fn held_to(comparison: &Comparison) -> &'static str {
             "The folder is simulated, too, and says so in `provenance.json`: what differs comes of what was changed since; no target \
              holds it."
         }
-        (false, true) => "Held to the targets of directories that no figure has seen.",
-        (false, false) => "Held to the targets of directories that figures were fitted to.",
+        (false, true) => "HeldRows to the targets of directories that no figure has seen.",
+        (false, false) => "HeldRows to the targets of directories that figures were fitted to.",
     }
 }
 

@@ -9,6 +9,11 @@ use serde_json::Value;
 use super::{Places, binary, file, list, with_origin, write};
 use crate::failure::Failure;
 
+/// Whether a record says where figures come from: tables of results leave it out.
+fn is_of_origins(record: &Value) -> bool {
+    !record["source_kind"].is_null() || record["kind"] == "origins" || record["kind"] == "no-limit"
+}
+
 /// Options for a command's records.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Records {
@@ -49,8 +54,11 @@ impl Records {
 
     /// Writes all requested files.
     pub fn write(&self, rows: Vec<Value>, provenance: &Provenance) -> Result<(), Failure> {
-        self.write_csv(&rows, provenance)?;
-        self.write_typed(|| rows, provenance)
+        if self.csv.is_some() || self.parquet.is_some() {
+            let tables: Vec<Value> = rows.iter().filter(|row| !is_of_origins(row)).cloned().collect();
+            self.write_tables(&tables, provenance)?;
+        }
+        list(self.json(), rows, provenance)
     }
 
     /// Writes CSV and Parquet if requested, for a command with a different JSON.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nearfar::compare::Held;
+use nearfar::compare::HeldRows;
 use nearfar::origins::Origins;
 use nearfar::records::Record;
 
@@ -18,14 +18,14 @@ pub fn trust_lines(origins: &Origins, intervals: &[Record]) -> String {
 }
 
 /// How many measured rows their simulated intervals hold, by family of files, and in one sentence of all.
-pub fn held_table(held: &BTreeMap<String, Held>, all: [Held; 2]) -> String {
+pub fn held_table(held: &BTreeMap<String, HeldRows>, all: [HeldRows; 2]) -> String {
     let mut table = TextTable::new(["family", "rows", "within 5 to 95 %"], Fit::Wrap).numbers(1..3);
-    let percent = |held: &Held| held.percent().map_or_else(String::new, |percent| format!("{percent:.0} %"));
+    let percent = |held: &HeldRows| held.percent().map_or_else(String::new, |percent| format!("{percent:.0} %"));
     for (family, held) in held {
         table.add(vec![family.clone(), held.rows.to_string(), percent(held)]);
     }
     let words =
-        |(held, what): (&Held, &str)| format!("{} of {} {what} ({})", held.within, held.rows, percent(held));
+        |(held, what): (&HeldRows, &str)| format!("{} of {} {what} ({})", held.within, held.rows, percent(held));
     let words: Vec<String> = all.iter().zip(["latencies", "bandwidths"]).map(words).collect();
     table.render(width()) + "\n" + &prose(&format!("Intervals from 5 to 95 % hold {}.", words.join(" and ")))
 }
@@ -33,19 +33,30 @@ pub fn held_table(held: &BTreeMap<String, Held>, all: [Held; 2]) -> String {
 /// A row for each result that was simulated with drawn figures.
 fn interval_table(records: &[Record]) -> String {
     let intervals: Vec<&Record> = records.iter().filter(|record| record["kind"] == "interval").collect();
+    // The other percentiles of rows are in files.
+    let is_shown = |record: &&&Record| {
+        record["test"].is_null() || matches!(record["quantity"].as_str(), Some("median" | "goodput"))
+    };
+    let hangs = intervals.iter().filter(is_shown).any(|record| record["hangs_on"] != "");
     let header = ["uncertainty of", "unit", "value", "5 %", "median", "95 %", "it hangs on"];
-    let mut table = TextTable::new(header, Fit::LastBelow).numbers(2..6);
-    for record in &intervals {
+    let header = &header[..if hangs { 7 } else { 6 }];
+    let fit = if hangs { Fit::LastBelow } else { Fit::FirstAbove };
+    let mut table = TextTable::new(header.iter().copied(), fit).numbers(2..6);
+    for record in intervals.iter().filter(is_shown) {
         let of = |key: &str| record[key].as_f64().map_or_else(String::new, number);
         let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
-        let hangs = text("hangs_on");
-        let hangs = if hangs.is_empty() { "no figure stands out of so few runs".to_owned() } else { hangs };
-        table.add(vec![what(record), text("unit"), of("value"), of("p05"), of("median"), of("p95"), hangs]);
+        let mut row = vec![what(record), text("unit"), of("value"), of("p05"), of("median"), of("p95")];
+        row.extend(hangs.then(|| text("hangs_on")));
+        table.add(row);
     }
     let runs = intervals.iter().filter_map(|record| record["runs"].as_u64()).max().unwrap_or_default();
     let about = format!(
-        "{runs} runs, each with the figures drawn anew within their uncertainties; + or - says which way a result goes \
-         with a figure, % how much of its variance that explains (docs/accuracy.md)."
+        "{runs} runs, each with the figures drawn anew within their uncertainties{}.",
+        match hangs {
+            true =>
+                ": + or - says which way a result goes with a figure, % how much of its variance that explains",
+            false => "; no figure stands out of so few",
+        }
     );
     table.render(width()) + "\n" + &prose(&about)
 }

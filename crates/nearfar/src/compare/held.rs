@@ -10,19 +10,20 @@ use results::pciebench::Run;
 
 use super::{Chosen, CompareOptions, choose};
 use crate::batch::{Job, Length, run_all};
+use crate::bench::Outcome;
 use crate::progress::Progress;
-use crate::uncertainty::{Draws, Spread};
+use crate::uncertainty::{Draws, MISSED_BANDWIDTH, MISSED_LATENCY, Spread, missing};
 
 /// How many measured rows lie within their simulated interval from 5 to 95 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldRows {
     /// Rows within.
     pub within: usize,
     /// All counted rows with an interval.
     pub rows: usize,
 }
 
-impl Held {
+impl HeldRows {
     /// Counts a row.
     fn count(&mut self, is_within: bool) {
         self.rows += 1;
@@ -58,8 +59,10 @@ pub(super) fn intervals(
             |&(run, history)| Job { bench: &bench, run, before: &before[..history], effort: Length::Steady };
         let jobs: Vec<Job<'_>> = runs.iter().map(job).collect();
         let outcomes = run_all(&jobs, &format!("draw {draw} of {}", super::short(path)), progress);
-        for (values, outcome) in values.iter_mut().zip(outcomes) {
-            values.extend(outcome.ok().map(|outcome| outcome.headline()));
+        for ((values, outcome), (run, _)) in values.iter_mut().zip(outcomes).zip(runs) {
+            let share = if run.test.is_latency() { MISSED_LATENCY } else { MISSED_BANDWIDTH };
+            let drawn = |outcome: Outcome| missing(draw, &format!("{run:?}"), outcome.headline(), share);
+            values.extend(outcome.ok().map(drawn));
         }
     }
     Ok(values.iter().map(|values| Spread::of(values)).collect())
@@ -75,8 +78,8 @@ pub fn holds(row: &CompareRow, interval: &Spread) -> bool {
 /// How many measured rows are held, by family, and of all latencies and all bandwidths.
 pub(super) fn count<'a>(
     rows: impl Iterator<Item = (&'a CompareRow, &'a Spread)>,
-) -> (BTreeMap<String, Held>, [Held; 2]) {
-    let (mut families, mut all) = (BTreeMap::<String, Held>::new(), [Held::default(); 2]);
+) -> (BTreeMap<String, HeldRows>, [HeldRows; 2]) {
+    let (mut families, mut all) = (BTreeMap::<String, HeldRows>::new(), [HeldRows::default(); 2]);
     for (row, interval) in rows {
         let is_within = holds(row, interval);
         families.entry(row.family()).or_default().count(is_within);

@@ -21,7 +21,7 @@ mod held;
 
 pub use choose::{Chosen, check, choose};
 pub(crate) use choose::{lay_what_is_public, wanted};
-pub use held::{Held, holds};
+pub use held::{HeldRows, holds};
 
 /// Changes to a file: dotted path and value, as with `--set PATH=VALUE`.
 pub type Settings = Vec<(String, String)>;
@@ -117,9 +117,9 @@ pub struct Comparison {
     /// For each row, its interval by simulations with drawn figures, if asked for.
     pub intervals: Vec<Option<Spread>>,
     /// How many counted rows these intervals hold, by family.
-    pub held: BTreeMap<String, Held>,
+    pub held: BTreeMap<String, HeldRows>,
     /// The same of all latencies and of all bandwidths.
-    pub held_in_all: [Held; 2],
+    pub held_in_all: [HeldRows; 2],
     /// Errors by family.
     pub summary: Summary,
     /// Unreadable files and rows that could not be simulated. All others were compared.

@@ -28,14 +28,14 @@ use crate::uncertainty::{self, Deviation};
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     /// Figures by file and path.
-    figures: BTreeMap<(String, String), Used>,
+    figures: BTreeMap<(String, String), FigureInUse>,
     /// Ways with traffic that no figure limits, as phrases.
     unlimited: BTreeSet<String>,
 }
 
 /// A figure in use.
 #[derive(Clone, Debug)]
-struct Used {
+struct FigureInUse {
     /// The value as its file states it.
     stated: String,
     provenance: Provenance,
@@ -43,13 +43,14 @@ struct Used {
     deviation: Option<String>,
 }
 
-impl Used {
-    fn new(figure: &dyn AnyFigure) -> Self {
+impl FigureInUse {
+    fn new(path: &str, figure: &dyn AnyFigure) -> Self {
         Self {
             stated: figure.to_toml().to_string().trim().trim_matches('"').to_owned(),
             provenance: figure.provenance().clone(),
-            deviation: uncertainty::deviation(figure).map(|deviation| match deviation {
+            deviation: uncertainty::deviation(path, figure).map(|deviation| match deviation {
                 Deviation::Share(share) => format!("{:.0} %", 100.0 * share),
+                Deviation::Another(share) => format!("another value in {:.0} % of runs", 100.0 * share),
                 Deviation::Absolute(_) => figure.provenance().uncertainty.clone().unwrap_or_default(),
             }),
         }
@@ -93,7 +94,7 @@ impl Origins {
         content.figures("", &mut |path, figure| {
             // An identity is no property: it affects no result.
             if is_used(path) && !path.ends_with("pci_id") {
-                self.figures.insert((file.to_owned(), path.to_owned()), Used::new(figure));
+                self.figures.insert((file.to_owned(), path.to_owned()), FigureInUse::new(path, figure));
             }
         });
     }
@@ -104,7 +105,7 @@ impl Origins {
 
     /// One record per figure, and one per way without a limit.
     pub fn records(&self) -> Vec<Record> {
-        let figure = |((file, path), figure): (&(String, String), &Used)| {
+        let figure = |((file, path), figure): (&(String, String), &FigureInUse)| {
             json!({
                 "kind": "figure", "file": file, "path": path, "stated": figure.stated,
                 "source_kind": figure.provenance.kind.as_str(), "source": figure.provenance.source,

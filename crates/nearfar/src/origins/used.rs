@@ -45,6 +45,14 @@ pub(super) fn crossed(host: &HostCounters) -> bool {
     host.counters.iter().any(|counter| counter.value > 0 && is_link(counter.place()))
 }
 
+/// Whether an IOMMU translated, rather than passed requests as they came.
+fn translated(host: &HostCounters) -> bool {
+    host.counters.iter().any(|counter| {
+        let (place, what) = counter.name.split_once('/').unwrap_or_default();
+        place.starts_with("iommu") && matches!(what, "lookups/hit" | "lookups/merged" | "lookups/miss")
+    })
+}
+
 /// Whether TLPs passed the link of a device, or one of its links.
 pub(super) fn had_traffic(host: &HostCounters, device: &str) -> bool {
     host.counters.iter().any(|counter| {
@@ -70,7 +78,7 @@ pub(super) fn by_bench<'a>(
         let (run, hosts) = (outcome.row.run(), &outcome.window.hosts);
         uses.cores |= run.cache == Cache::HostWarm;
         uses.interconnect |= hosts.iter().any(crossed);
-        uses.iommu |= hosts.iter().any(|host| host.sum("iommu") > 0);
+        uses.iommu |= hosts.iter().any(translated);
         commands |= run.test.is_command();
         dma |= !run.test.is_command();
     }
@@ -115,7 +123,7 @@ fn by_host(
     let mut uses = Uses {
         cores: true,
         interconnect: crossed(counters),
-        iommu: counters.sum("iommu") > 0,
+        iommu: translated(counters),
         slots: Vec::new(),
         peers: active.len() > 1,
     };

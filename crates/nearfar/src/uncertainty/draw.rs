@@ -15,6 +15,8 @@ pub enum Deviation {
     Share(f64),
     /// In base units (picoseconds, bytes, per second).
     Absolute(f64),
+    /// None: in this share of runs, it has another of its few values.
+    Another(f64),
 }
 
 /// Usual deviations of figures that state none, by kind of source; docs/accuracy.md has the reasons and how they were
@@ -24,21 +26,30 @@ const MEASURED: f64 = 0.02;
 const FITTED_WELL: f64 = 0.03;
 const FITTED: f64 = 0.06;
 const FITTED_WEAKLY: f64 = 0.12;
-const RELATIVE: f64 = 0.15;
+const RELATIVE: f64 = 0.08;
 const ASSUMED: f64 = 0.35;
+/// Share of the sizes, counts and names in files of related machines that differ: 12 of 79.
+const ANOTHER: f64 = 0.15;
 
-/// The deviation of a figure by its provenance; `None` if it is exact, no number, or a count or size without a stated
-/// uncertainty: a table with other numbers of entries would be another part.
-pub fn deviation(figure: &dyn AnyFigure) -> Option<Deviation> {
-    let (Provenance { kind, determined, source, .. }, value) = (figure.provenance(), figure.number()?);
-    if matches!(kind, Kind::Override | Kind::Specification) {
+/// The deviation of a figure, at a path of its file, by its provenance; `None` if it is exact. So are counts, sizes
+/// and names that state no uncertainty: a table with another number of entries would be another part. Only how a
+/// relative's caches, root complex, interconnect and IOMMU are designed is as uncertain as that they are alike.
+pub fn deviation(path: &str, figure: &dyn AnyFigure) -> Option<Deviation> {
+    let (Provenance { kind, determined, source, .. }, value) = (figure.provenance(), figure.number());
+    // A part may do otherwise than a standard recommends.
+    let recommended = *kind == Kind::Specification && determined.is_some();
+    if *kind == Kind::Override || (*kind == Kind::Specification && !recommended) {
         return None;
     }
     if let Some(stated) = figure.deviation() {
         return (stated > 0.0).then_some(Deviation::Absolute(stated));
     }
-    if !figure.is_continuous() || value == 0.0 || is_share(source) {
+    if value == Some(0.0) || is_share(source) {
         return None;
+    }
+    if !figure.is_continuous() {
+        let varies = *kind == Kind::Relative && is_design(path);
+        return varies.then_some(Deviation::Another(ANOTHER));
     }
     let share = match kind {
         Kind::Datasheet => DATA_SHEET,
@@ -49,10 +60,17 @@ pub fn deviation(figure: &dyn AnyFigure) -> Option<Deviation> {
             None => FITTED,
         },
         Kind::Relative => RELATIVE,
-        Kind::Assumed => ASSUMED,
-        Kind::Override | Kind::Specification => return None,
+        Kind::Assumed | Kind::Specification => ASSUMED,
+        Kind::Override => return None,
     };
     Some(Deviation::Share(share))
+}
+
+/// Whether a figure says how a host's caches, root complex, interconnect or IOMMU work, rather than what is in it.
+fn is_design(path: &str) -> bool {
+    const PARTS: [&str; 4] = ["host.llc.", "host.root_complex.", "host.interconnect.", "host.iommu."];
+    const SIZES: [&str; 4] = ["host.llc.size", "host.llc.ways", "host.llc.slices", "host.interconnect.links"];
+    PARTS.iter().any(|part| path.starts_with(part)) && !SIZES.contains(&path)
 }
 
 /// Whether a figure is one of several whose sum is known: then the last of them varies, for all.
@@ -66,6 +84,7 @@ impl Deviation {
         match self {
             Self::Share(share) => value * (share * deviations).exp(),
             Self::Absolute(deviation) => value + deviation * deviations,
+            Self::Another(_) => value,
         }
     }
 }
@@ -88,15 +107,35 @@ impl Draw {
         self.number == 0
     }
 
-    /// How many standard deviations a figure is off in this draw: triangularly distributed, so at most 2.45.
-    pub fn deviations(self, path: &str, value: &str, source: &str) -> f64 {
+    /// Where a figure lies in this draw, from 0 to 1 in its distribution.
+    fn place(self, path: &str, value: &str, source: &str) -> f64 {
         let key = format!("{} = {}: {source}", general(path), value.trim().trim_matches('"'));
         let mut random = Seed::new(self.all.seed).part("uncertainty").component(&key);
         let mut places: Vec<u32> = (0..self.all.runs).collect();
         random.shuffle(&mut places);
         let within: Vec<f64> = places.iter().map(|_| random.unit_f64()).collect();
         let place = self.number.saturating_sub(1) as usize % places.len();
-        standard((f64::from(places[place]) + within[place]) / f64::from(self.all.runs))
+        (f64::from(places[place]) + within[place]) / f64::from(self.all.runs)
+    }
+
+    /// How many standard deviations a figure is off in this draw: triangularly distributed, so at most 2.45.
+    pub fn deviations(self, path: &str, value: &str, source: &str) -> f64 {
+        standard(self.place(path, value, source))
+    }
+
+    /// Whether a figure with few values has the next lower one in this draw (-1), the next higher one (1), or its own.
+    pub(super) fn step(self, path: &str, value: &str, source: &str) -> f64 {
+        match self.another(path, value, source, ANOTHER) {
+            None => 0.0,
+            Some(which) if which < 0.5 => -1.0,
+            Some(_) => 1.0,
+        }
+    }
+
+    /// In a draw with another value of a figure, which one: from 0 to 1 among all others.
+    fn another(self, path: &str, value: &str, source: &str, share: f64) -> Option<f64> {
+        let place = self.place(path, value, source);
+        (place < share).then_some(place / share)
     }
 }
 
@@ -118,16 +157,31 @@ fn standard(share: f64) -> f64 {
 }
 
 impl Redraw for Draw {
-    fn redraw(&self, path: &str, figure: &mut dyn AnyFigure) {
-        let (Some(deviation), Some(value)) = (deviation(figure), figure.number()) else { return };
-        if self.is_none() {
-            return;
-        }
-        let off = self.deviations(path, &figure.to_toml().to_string(), &figure.provenance().source);
-        let drawn = deviation.at(value, off).max(0.0);
-        // A share of something stays one.
-        let is_share = figure.is_continuous() && (0.0..=1.0).contains(&value) && figure.to_toml().is_float();
-        figure.set_number(if is_share { drawn.min(1.0) } else { drawn });
+    fn redraw(&self, path: &str, figure: &dyn AnyFigure) -> Option<String> {
+        let deviation = deviation(path, figure).filter(|_| !self.is_none())?;
+        let (own, source) = (figure.to_toml().to_string(), &figure.provenance().source);
+        let other = match (deviation, figure.number()) {
+            (Deviation::Another(share), Some(number)) => {
+                // Sizes and counts come in powers of two.
+                let which = self.another(path, &own, source, share)?;
+                if which < 0.5 { number / 2.0 } else { number * 2.0 }
+            }
+            (Deviation::Another(share), None) => {
+                let which = self.another(path, &own, source, share)?;
+                let own = own.trim().trim_matches('"');
+                let others: Vec<&str> =
+                    figure.choices().into_iter().filter(|choice| *choice != own).collect();
+                return others.get((which * others.len() as f64) as usize).map(|&other| other.to_owned());
+            }
+            (_, Some(number)) => {
+                let other = deviation.at(number, self.deviations(path, &own, source)).max(0.0);
+                // A share of something stays one.
+                let is_share = figure.to_toml().is_float() && (0.0..=1.0).contains(&number);
+                if is_share { other.min(1.0) } else { other }
+            }
+            (_, None) => return None,
+        };
+        figure.spelled(other).map(|value| value.to_string())
     }
 }
 

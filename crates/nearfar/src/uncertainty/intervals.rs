@@ -6,8 +6,6 @@ use results::compare::{median, percentile};
 use serde_json::{Map, Value, json};
 
 use super::{DRAW, Draw, Draws, influence};
-/// A record of results.
-type Record = Value;
 
 /// A result over all draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,11 +26,16 @@ impl Spread {
         let at = |percent| percentile(&sorted, percent);
         Some(Self { median: median(&sorted)?, low: at(5.0)?, high: at(95.0)? })
     }
+}
 
-    /// Whether a value is within.
-    pub fn holds(&self, value: f64) -> bool {
-        (self.low..=self.high).contains(&value)
-    }
+/// What simulations of fitted machines miss of rows of pcie-bench, whatever their figures: one standard deviation, as
+/// a share (docs/accuracy.md). Nothing is known of what programs measure.
+pub(crate) const MISSED_LATENCY: f64 = 0.012;
+pub(crate) const MISSED_BANDWIDTH: f64 = 0.025;
+
+/// A value of one draw, with what simulations miss of such values: a share of it.
+pub(crate) fn missing(draw: Draw, what: &str, value: f64, share: f64) -> f64 {
+    value * (1.0 + share * draw.deviations(what, "", ""))
 }
 
 /// Quantities of rows of pcie-bench: key, name and unit.
@@ -63,16 +66,18 @@ const RESULTS: [&str; 16] = [
 ];
 
 /// What was measured where, its unit and value.
-struct Measured {
+struct OneResult {
     /// Everything that identifies it.
     what: Map<String, Value>,
     quantity: String,
     unit: String,
     value: f64,
+    /// What simulations of such quantities miss beyond what figures explain, as a share of the value.
+    missed: f64,
 }
 
 /// The results among records.
-fn results(records: &[Record]) -> Vec<Measured> {
+fn results(records: &[Value]) -> Vec<OneResult> {
     let mut all = Vec::new();
     for record in records {
         let Some(fields) = record.as_object() else { continue };
@@ -86,7 +91,13 @@ fn results(records: &[Record]) -> Vec<Measured> {
             Some("reading") if record["model"] != true => {
                 let Some(value) = record["value"].as_f64() else { continue };
                 what.remove("kind");
-                all.push(Measured { what, quantity: text("quantity"), unit: text("unit"), value });
+                all.push(OneResult {
+                    what,
+                    quantity: text("quantity"),
+                    unit: text("unit"),
+                    value,
+                    missed: 0.0,
+                });
             }
             Some("row") => {
                 // Rows are numbered over all points of a sweep.
@@ -95,7 +106,8 @@ fn results(records: &[Record]) -> Vec<Measured> {
                 for (key, quantity, unit) in OF_ROWS {
                     let Some(value) = record[key].as_f64() else { continue };
                     let (quantity, unit) = (quantity.to_owned(), unit.to_owned());
-                    all.push(Measured { what: what.clone(), quantity, unit, value });
+                    let missed = if key == "goodput_gbit_per_s" { MISSED_BANDWIDTH } else { MISSED_LATENCY };
+                    all.push(OneResult { what: what.clone(), quantity, unit, value, missed });
                 }
             }
             _ => {}
@@ -109,9 +121,9 @@ fn own((key, value): (&String, &Value)) -> (String, Value) {
 }
 
 /// Results, each with what identifies it; equals are numbered.
-fn identified(records: &[Record]) -> Vec<((String, usize), Measured)> {
+fn identified(records: &[Value]) -> Vec<((String, usize), OneResult)> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let identity = |one: Measured| {
+    let identity = |one: OneResult| {
         let key = format!("{} {}", Value::Object(one.what.clone()), one.quantity);
         let number = seen.entry(key.clone()).or_default();
         *number += 1;
@@ -123,20 +135,26 @@ fn identified(records: &[Record]) -> Vec<((String, usize), Measured)> {
 /// One record of kind `interval` for each result of a run, and one of kind `influence` for each figure that it hangs
 /// on. `drawn` are the records of the runs with drawn figures, in order; `figures` are those of kind `figure` of the
 /// run itself.
-pub fn intervals(draws: Draws, run: &[Record], drawn: &[Vec<Record>], figures: &[Record]) -> Vec<Record> {
-    let uncertain: Vec<&Record> = figures
+pub fn intervals(draws: Draws, run: &[Value], drawn: &[Vec<Value>], figures: &[Value]) -> Vec<Value> {
+    let uncertain: Vec<&Value> = figures
         .iter()
         .filter(|figure| figure["kind"] == "figure" && figure["deviation"].is_string())
         .collect();
     let inputs = Inputs::new(draws, &uncertain);
-    let drawn: Vec<BTreeMap<_, Measured>> =
+    let drawn: Vec<BTreeMap<_, OneResult>> =
         drawn.iter().map(|records| identified(records).into_iter().collect()).collect();
     let mut all = Vec::new();
     for (key, result) in identified(run) {
         // A run that failed has no such result.
         let (which, values): (Vec<usize>, Vec<f64>) =
             drawn.iter().enumerate().filter_map(|(n, run)| Some((n, run.get(&key)?.value))).unzip();
-        let Some(spread) = Spread::of(&values) else { continue };
+        let drawn = |(&n, &value): (&usize, &f64)| {
+            let draw = Draw::new(n as u32 + 1, draws);
+            missing(draw, &format!("{key:?}"), value, result.missed)
+        };
+        let Some(spread) = Spread::of(&which.iter().zip(&values).map(drawn).collect::<Vec<_>>()) else {
+            continue;
+        };
         let hangs = inputs.explain(&which, &values);
         let mut record = Value::Object(result.what.clone());
         record["kind"] = "interval".into();
@@ -173,13 +191,17 @@ struct Inputs {
 }
 
 impl Inputs {
-    fn new(draws: Draws, figures: &[&Record]) -> Self {
+    fn new(draws: Draws, figures: &[&Value]) -> Self {
         let (mut names, mut columns): (Vec<_>, Vec<Vec<f64>>) = (Vec::new(), Vec::new());
         for figure in figures {
             let text = |key: &str| figure[key].as_str().unwrap_or_default();
-            let (path, value, source) = (text("path"), text("stated"), text("source"));
-            let column: Vec<f64> =
-                draws.all().map(|draw: Draw| draw.deviations(path, value, source)).collect();
+            let (path, stated, source) = (text("path"), text("stated"), text("source"));
+            let steps = text("deviation").starts_with("another");
+            let value = |draw: Draw| match steps {
+                true => draw.step(path, stated, source),
+                false => draw.deviations(path, stated, source),
+            };
+            let column: Vec<f64> = draws.all().map(value).collect();
             // What states the same in the same words has the same draw, and is named once.
             if !columns.contains(&column) {
                 names.push((text("file").to_owned(), path.to_owned()));

@@ -22,6 +22,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use draw::{Deviation, Draw, deviation};
+pub(crate) use intervals::{MISSED_BANDWIDTH, MISSED_LATENCY, missing};
 pub use intervals::{Spread, intervals};
 
 /// Number of runs with drawn figures, and the seed of the draws: `40`, or `40:7`.
