@@ -20,12 +20,14 @@ pub fn trust_lines(origins: &Origins, intervals: &[Record]) -> String {
 /// How many measured rows their simulated intervals hold, by family of files, and in one sentence of all.
 pub fn held_table(held: &BTreeMap<String, HeldRows>, all: [HeldRows; 2]) -> String {
     let mut table = TextTable::new(["family", "rows", "within 5 to 95 %"], Fit::Wrap).numbers(1..3);
-    let percent = |held: &HeldRows| held.percent().map_or_else(String::new, |percent| format!("{percent:.0} %"));
+    let percent =
+        |held: &HeldRows| held.percent().map_or_else(String::new, |percent| format!("{percent:.0} %"));
     for (family, held) in held {
         table.add(vec![family.clone(), held.rows.to_string(), percent(held)]);
     }
-    let words =
-        |(held, what): (&HeldRows, &str)| format!("{} of {} {what} ({})", held.within, held.rows, percent(held));
+    let words = |(held, what): (&HeldRows, &str)| {
+        format!("{} of {} {what} ({})", held.within, held.rows, percent(held))
+    };
     let words: Vec<String> = all.iter().zip(["latencies", "bandwidths"]).map(words).collect();
     table.render(width()) + "\n" + &prose(&format!("Intervals from 5 to 95 % hold {}.", words.join(" and ")))
 }
