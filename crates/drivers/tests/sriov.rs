@@ -20,6 +20,7 @@ use platform::kernel::Kernel;
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use units::{Duration, Iova};
 use wire::nic::{DEVICE, VENDOR, VIRTUAL_DEVICE};
+use wire::pcie::config::{caps, sriov};
 use wire::pcie::{Bdf, FunctionAddress};
 
 const VIRTUAL: VirtualParams = VirtualParams { count: 12, queues: 2, vectors: 3, device: VIRTUAL_DEVICE };
@@ -65,6 +66,14 @@ fn virtual_functions_come_and_go() {
         assert!(before.is_none_or(|before| bar.address == before.address + before.size));
     }
     assert_eq!(devices(&pair).len(), 13);
+    // The port above forwards to all of them, and the device is told so.
+    let control = pair.simulation.with(|fabric, _| {
+        let registers = fabric.endpoint(pair.hosts[0].nic).core.registers.config(FunctionIndex(0));
+        let at =
+            caps::find_extended(&|at| registers.dword(at), caps::extended_id::SRIOV).expect("it has one");
+        registers.read(at + sriov::CONTROL, 2) as u16
+    });
+    assert_eq!(control, sriov::ENABLE | sriov::MEMORY | sriov::ARI_HIERARCHY);
     let text = pair.hosts[0].kernel.pci_text();
     assert!(text.contains(&format!("virtual of {of}")), "{text}");
     assert_eq!(set_virtual_functions(&pair, 0), Ok(()));

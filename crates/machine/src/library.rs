@@ -373,7 +373,6 @@ fn read(path: &Path) -> Result<Arc<Source>, Missing> {
     if !known.is_file() || known.len() > MOST_BYTES {
         return Err(missing("it is not a file of a machine, part or scenario".into()));
     }
-    let bytes = files::read(path).map_err(|error| missing(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| missing("it is not UTF-8 text".into()))?;
+    let text = files::read_to_string(path).map_err(|error| missing(error.to_string()))?;
     Ok(Arc::new(Source { name: path.display().to_string(), text }))
 }

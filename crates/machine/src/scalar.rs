@@ -5,8 +5,8 @@ use crate::read::{Complaints, Read};
 use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
 use settings::{
-    DmaMode, EcnMode, EvictionNotice, EvictionOrder, IommuMode, IotlbReplacement, Loads, PipelineOrder,
-    RemoteHit, RemoteWrite, ReplacementPolicy, SliceFold, SnoopMode, Stores, TeamMode,
+    DmaMode, EcnMode, EvictionNotice, EvictionOrder, HashPolicy, IommuMode, IotlbReplacement, Loads,
+    PipelineOrder, RemoteHit, RemoteWrite, ReplacementPolicy, SliceFold, SnoopMode, Stores, TeamMode,
 };
 use std::fmt;
 use std::num::NonZeroU32;
@@ -429,7 +429,8 @@ read_by_name!(
     SliceFold,
     SnoopMode,
     Stores,
-    TeamMode
+    TeamMode,
+    HashPolicy
 );
 
 pub(crate) use {names, read_by_name, single};

@@ -36,7 +36,10 @@ fn what_a_lent_function_reaches_is_said() {
         assert_eq!(said(mode), "b:ssd for a: it reaches what drivers map of 1 GiB there, and nothing of b");
     }
     let without = said("off");
-    assert!(without.contains("no IOMMU keeps it") && without.contains("all memory of b"), "{without}");
+    assert!(
+        without.contains("no IOMMU keeps it") && without.contains("all memory, devices and interrupts of b"),
+        "{without}"
+    );
 }
 
 /// What is told if one line is another, or others follow: the message with its line, and what would be right.

@@ -240,6 +240,26 @@ choices! {
     }
 }
 
+choices! {
+    /// What a channel's transmitter hashes to choose a member for a packet (Linux: `xmit_hash_policy`).
+    #[derive(Default)]
+    pub enum HashPolicy {
+        /// Ethernet addresses and protocol: all packets to one station leave by one member.
+        #[default]
+        Layer2 = "layer2",
+        /// These and IP addresses.
+        Layer23 = "layer2+3",
+        /// IP addresses and ports.
+        Layer34 = "layer3+4",
+        /// As `layer2+3`, of the inner packet in a tunnel.
+        Encap23 = "encap2+3",
+        /// As `layer3+4`, of the inner packet in a tunnel.
+        Encap34 = "encap3+4",
+        /// VLAN and source address.
+        VlanSrcmac = "vlan+srcmac",
+    }
+}
+
 /// Which packets a NIC's driver sends by programmed I/O rather than by descriptors, if they are short enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PacketSelect {

@@ -213,7 +213,7 @@ fn read(library: &Library, path: &Path) -> Result<Vec<JsonRecord>, Failure> {
     }
     let wrong = |why: String| Failure::new(format!("`{}`: {why}", path.display()));
     let bytes = files::read(path).map_err(|error| wrong(error.to_string()))?;
-    records_of(&bytes).map_err(wrong)
+    records_of(files::unmarked(&bytes)).map_err(wrong)
 }
 
 #[cfg(test)]
@@ -237,6 +237,23 @@ mod tests {
             "{told:?}"
         );
         assert!(read(&library, Path::new("dell-t43")).is_err());
+    }
+
+    /// Editors of some systems put one before a text.
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let marked = |name: &str, text: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, [b"\xef\xbb\xbf", text].concat()).unwrap();
+            path
+        };
+        let library = Library::built_in();
+        let json = marked("a.json", br#"[{"kind": "counter", "counter": "a", "value": 1.0}]"#);
+        assert_eq!(read(&library, &json).ok().unwrap().len(), 1);
+        let machine = include_bytes!("../../../../machines/dell-t430.toml");
+        let machine = read(&library, &marked("m.toml", machine)).ok().unwrap();
+        assert_eq!(machine.len(), read(&library, Path::new("dell-t430")).ok().unwrap().len());
     }
 
     #[test]

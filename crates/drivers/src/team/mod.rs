@@ -9,6 +9,8 @@
 //! The team needs no interface of the kernel for itself: a test (`crates/cli/tests/dependencies.rs`) checks that each one
 //! has another user. [`NetUpper`] says which of its methods Linux has.
 
+mod hash;
+
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -22,12 +24,11 @@ use platform::net::{
     Packet, PacketDevice, RuleId, TxStatistics,
 };
 use units::BitRate;
-use wire::ip::Dissection;
 
 use crate::flows::SteeredFlows;
 use crate::members::{self, FormerMembers, Member as _};
 
-pub use settings::TeamMode;
+pub use settings::{HashPolicy, TeamMode};
 
 costs! {
     /// CPU costs of a team, in cycles.
@@ -49,6 +50,8 @@ pub struct TeamParams {
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,
+    /// What a channel hashes to choose the member that transmits.
+    pub hash_policy: HashPolicy,
     /// Names of the members.
     pub members: Vec<String>,
     /// CPU costs.
@@ -205,8 +208,7 @@ impl Team {
     fn member_of_flow(&self, cpu: &Cpu, packet: &Packet) -> Option<usize> {
         let mut headers = [0; HEADERS];
         let length = packet.load(cpu, &mut headers);
-        let parts = Dissection::of(&headers[..length]);
-        let hash = parts.map_or(0, |parts| parts.flow.link_hash());
+        let hash = hash::transmit_hash(self.params.hash_policy, &headers[..length]);
         let usable: Vec<usize> =
             (0..self.members.len()).filter(|&member| self.members[member].is_usable()).collect();
         usable.get(hash as usize % usable.len().max(1)).copied()

@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::{Rc, Weak};
 
-use drivers::team::{Team, TeamCosts, TeamMode, TeamParams};
+use drivers::team::{HashPolicy, Team, TeamCosts, TeamMode, TeamParams};
 use hardware::memory::Cause;
 use kernel::{Kernel, NetRules, SteeringParams};
 use platform::Error;
@@ -107,6 +107,7 @@ fn team(pair: &Pair, members: &[&str]) -> Result<Rc<Team>, Error> {
     let params = TeamParams {
         name: "team0".to_owned(),
         mode: TeamMode::Octo,
+        hash_policy: HashPolicy::default(),
         members: members.iter().map(|&name| name.to_owned()).collect(),
         costs: TeamCosts::linux(),
     };

@@ -9,7 +9,7 @@ use platform::cpu::Cpu;
 use platform::pci::Identity;
 use units::Duration;
 use wire::pcie::config::VirtualFunctions as Enabled;
-use wire::pcie::config::{Bar, header, sriov};
+use wire::pcie::config::{Bar, header, pcie_cap, sriov};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use super::addresses::BaseAddresses;
@@ -121,6 +121,20 @@ impl VirtualFunctions {
         outcome
     }
 
+    /// The control bit that tells a function whether the port above forwards to functions beyond the eighth; only the
+    /// device's first physical function has it.
+    async fn hierarchy(&self, cpu: &Cpu, function: &Function) -> u16 {
+        let (own, iovs) = (function.at(), self.iovs.borrow().keys().copied().collect::<Vec<_>>());
+        let is_sibling = |at: &FunctionAddress| (at.segment, at.bdf.bus()) == (own.segment, own.bdf.bus());
+        if iovs.iter().any(|at| is_sibling(at) && at.bdf < own.bdf) {
+            return 0;
+        }
+        let Some(above) = self.topology.above(function) else { return 0 };
+        let Some(pcie) = above.pcie() else { return 0 };
+        let control = above.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CONTROL_2).await as u16;
+        if control & pcie_cap::CONTROL_2_ARI_FORWARDING != 0 { sriov::ARI_HIERARCHY } else { 0 }
+    }
+
     async fn switch_on(
         &self,
         cpu: &Cpu,
@@ -129,10 +143,13 @@ impl VirtualFunctions {
         bars: [Option<Bar>; 6],
     ) -> Vec<Rc<Function>> {
         let way = &function.backend;
+        // Offset and stride may depend on this, too (base spec 9.3.3.3.5).
+        let hierarchy = self.hierarchy(cpu, function).await;
+        way.write_u16(cpu, at + sriov::CONTROL, hierarchy).await;
         way.write_u16(cpu, at + sriov::NUMBER, count).await;
         // Offset and stride may depend on the number of virtual functions.
         let placing = way.config_read(cpu, at + sriov::OFFSET_STRIDE).await;
-        let control = sriov::ENABLE | sriov::MEMORY;
+        let control = sriov::ENABLE | sriov::MEMORY | hierarchy;
         way.write_u16(cpu, at + sriov::CONTROL, control).await;
         cpu.sleep(BEFORE_FIRST_ACCESS).await;
         let (first_offset, stride) = (placing as u16, (placing >> 16) as u16);
@@ -180,7 +197,8 @@ impl VirtualFunctions {
     /// Disables a function's virtual functions, which have been [taken](Self::take_enabled) and removed.
     pub async fn switch_off(&self, cpu: &Cpu, function: &Function) {
         if let Some(at) = function.sriov().filter(|_| function.reach.is_present()) {
-            function.backend.write_u16(cpu, at + sriov::CONTROL, 0).await;
+            let hierarchy = self.hierarchy(cpu, function).await;
+            function.backend.write_u16(cpu, at + sriov::CONTROL, hierarchy).await;
             cpu.sleep(AFTER_DISABLING).await;
             function.backend.write_u16(cpu, at + sriov::NUMBER, 0).await;
         }
@@ -196,8 +214,10 @@ impl VirtualFunctions {
             iov.bars.set(cpu, &*function.backend, number, bar.address).await;
         }
         if !enabled.is_empty() {
+            let hierarchy = self.hierarchy(cpu, function).await;
+            function.backend.write_u16(cpu, at + sriov::CONTROL, hierarchy).await;
             function.backend.write_u16(cpu, at + sriov::NUMBER, enabled.len() as u16).await;
-            let control = sriov::ENABLE | sriov::MEMORY;
+            let control = sriov::ENABLE | sriov::MEMORY | hierarchy;
             function.backend.write_u16(cpu, at + sriov::CONTROL, control).await;
             cpu.sleep(BEFORE_FIRST_ACCESS).await;
         }

@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, PortSetup};
 use crate::placed::Placed;
 use crate::read::{Check, record};
-use settings::TeamMode;
+use settings::{HashPolicy, TeamMode};
 
 record! {
     /// A stacked network device.
@@ -18,12 +18,21 @@ record! {
         name: Placed<String>,
         /// How it uses its members.
         mode: Placed<TeamMode>,
+        /// What chooses the member that transmits a packet, for `bond-802.3ad`; `layer2` if not given, as in Linux.
+        xmit_hash_policy: Option<Placed<HashPolicy>>,
         /// Its members: `octo:1` is the function behind link 1 of device `octo`, links counted from 0.
         members: Vec<Placed<String>>,
     }
     check |team: &TeamEntry, check: &mut Check<'_>| {
         let many = team.members.len();
         check.require(many > 0, "members", "a team of nobody", "`members = [\"octo:0\", \"octo:1\"]`");
+        let is_bond = team.mode.value == TeamMode::Bond;
+        check.require(
+            is_bond || team.xmit_hash_policy.is_none(),
+            "xmit_hash_policy",
+            "members of this mode transmit what local cores send",
+            "leave it out, or `mode = \"bond-802.3ad\"`",
+        );
     }
 }
 
@@ -34,6 +43,8 @@ pub struct TeamSetup {
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,
+    /// What a channel hashes to choose the member that transmits.
+    pub hash_policy: HashPolicy,
     /// Its members, which the host's programs do not see.
     pub members: Vec<InterfaceSetup>,
     /// Their Ethernet ports: the first one of each member's device.
@@ -70,8 +81,10 @@ pub(super) fn find(
                 let found = found.into_iter().collect::<Option<Vec<_>>>()?;
                 doubts.extend(at_one_socket(&hosts[number], team, &found));
                 let ports = found.iter().map(|member| PortSetup::Host(number, member.device, 0)).collect();
-                let team_setup =
-                    TeamSetup { name: team.name.value.clone(), mode, members: Vec::new(), ports };
+                let hash_policy =
+                    team.xmit_hash_policy.as_ref().map_or(HashPolicy::default(), |policy| policy.value);
+                let name = team.name.value.clone();
+                let team_setup = TeamSetup { name, mode, hash_policy, members: Vec::new(), ports };
                 Some((team_setup, &team.name, found))
             })
             .collect();

@@ -27,7 +27,7 @@ impl HostFacts {
     pub fn read(directory: &Path) -> Self {
         let text = |name: &str| {
             let bytes = files::read(&directory.join(name)).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
+            String::from_utf8_lossy(files::unmarked(&bytes)).into_owned()
         };
         let mut node_gib = nodes(&text("sys-numactl.txt"));
         if node_gib.is_empty() {

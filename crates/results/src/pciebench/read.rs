@@ -93,7 +93,7 @@ pub fn read_file(path: &Path) -> Result<ResultFile, ReadError> {
 /// As [`read_file`].
 pub fn read_bytes(path: &Path, bytes: &[u8]) -> Result<ResultFile, ReadError> {
     let fail = |row, problem| Err(ReadError::new(path, row, problem));
-    let text = match core::str::from_utf8(bytes) {
+    let text = match core::str::from_utf8(files::unmarked(bytes)) {
         Ok(text) => text,
         Err(e) => return fail(None, Problem::NotText(e.valid_up_to())),
     };

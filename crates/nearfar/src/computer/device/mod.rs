@@ -195,6 +195,7 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
     let team = |team: &machine::TeamSetup| TeamParams {
         name: team.name.clone(),
         mode: team.mode,
+        hash_policy: team.hash_policy,
         members: team.members.iter().map(|member| member.name.clone()).collect(),
         costs,
     };

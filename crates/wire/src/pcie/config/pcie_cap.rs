@@ -219,6 +219,9 @@ pub const fn size_bytes(code: u16) -> u32 {
 pub(super) fn make_virtual(image: &mut Image, at: u16) {
     image.value16(at + DEVICE_CONTROL, 0).rw16(at + DEVICE_CONTROL, 0).rw16(at + DEVICE_CONTROL_2, 0);
     image.rw16(at + LINK_CONTROL, 0).rw16(at + LINK_CONTROL_2, 0);
+    // The link's state is in the physical function: speed and width of a virtual one are unknown (lspci: "Speed
+    // unknown, Width x0").
+    image.value16(at + LINK_STATUS, 0).value16(at + LINK_CONTROL_2, 0);
 }
 
 pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {

@@ -208,6 +208,9 @@ fn a_virtual_function_has_bus_mastering_and_its_reset() {
     let effects = function.write(pcie + pcie_cap::DEVICE_CONTROL, u32::MAX, 0b0011);
     assert_eq!(effects, [ConfigEffect::FunctionLevelReset]);
     assert_eq!(function.device_control(), 0);
+    // What the link can do is told, what it does is not.
+    assert_eq!(function.dword(pcie + pcie_cap::LINK_CAPABILITIES) & 0x3ff, 0x83);
+    assert_eq!(function.read(pcie + pcie_cap::LINK_STATUS, 2), 0);
 }
 
 #[test]
