@@ -28,7 +28,7 @@ const MESSAGES: Range<u64> = 0xfee0_0000..0xfef0_0000;
 
 /// What a rogue function tries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum RogueRequest {
     /// Read a line.
     Read,
     /// Write a line.
@@ -39,28 +39,28 @@ pub enum What {
 
 /// A try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Try {
+pub struct RogueTry {
     /// What it is.
-    pub what: What,
+    pub what: RogueRequest,
     /// Bus address.
     pub address: u64,
     /// Whether the address is said to be translated (AT = 10).
     pub translated: bool,
 }
 
-impl Try {
+impl RogueTry {
     /// Bytes that it reads or writes.
     pub const fn bytes(self) -> u64 {
         match self.what {
-            What::Message(_) => 4,
-            What::Read | What::Write => LINE.len() as u64,
+            RogueRequest::Message(_) => 4,
+            RogueRequest::Read | RogueRequest::Write => LINE.len() as u64,
         }
     }
 }
 
 /// What the function itself hears of a try.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum RogueHeard {
     /// These bytes were read.
     Data(Vec<u8>),
     /// A read was answered by an error.
@@ -72,23 +72,23 @@ pub enum Heard {
 /// Random tries: reads, writes and messages, a quarter of them with translated addresses. Their addresses are in
 /// ranges worth attacking, among interrupt messages, or anywhere.
 #[derive(Debug)]
-pub struct Tries {
+pub struct RogueTries {
     rng: Rng,
     worth: Vec<Range<u64>>,
 }
 
-impl Tries {
-    /// Tries against `worth`, ranges of bus addresses, and everything else.
+impl RogueTries {
+    /// RogueTries against `worth`, ranges of bus addresses, and everything else.
     pub fn new(rng: Rng, worth: Vec<Range<u64>>) -> Self {
         let worth = worth.into_iter().filter(|range| !range.is_empty()).collect();
         Self { rng, worth }
     }
 }
 
-impl Iterator for Tries {
-    type Item = Try;
+impl Iterator for RogueTries {
+    type Item = RogueTry;
 
-    fn next(&mut self) -> Option<Try> {
+    fn next(&mut self) -> Option<RogueTry> {
         let rng = &mut self.rng;
         let address = match (rng.below(8), &self.worth[..]) {
             (0, _) => MESSAGES.start + rng.below(MESSAGES.end - MESSAGES.start),
@@ -100,27 +100,29 @@ impl Iterator for Tries {
             }
         };
         let what = match rng.below(4) {
-            0 => What::Read,
-            1 if MESSAGES.contains(&address) => What::Read,
-            _ if MESSAGES.contains(&address) => What::Message(rng.u64() as u32 >> (rng.below(2) * 16)),
-            _ if rng.bool() => What::Read,
-            _ => What::Write,
+            0 => RogueRequest::Read,
+            1 if MESSAGES.contains(&address) => RogueRequest::Read,
+            _ if MESSAGES.contains(&address) => {
+                RogueRequest::Message(rng.u64() as u32 >> (rng.below(2) * 16))
+            }
+            _ if rng.bool() => RogueRequest::Read,
+            _ => RogueRequest::Write,
         };
-        let one = Try { what, address, translated: rng.below(4) == 0 };
-        Some(Try { address: address / one.bytes() * one.bytes(), ..one })
+        let one = RogueTry { what, address, translated: rng.below(4) == 0 };
+        Some(RogueTry { address: address / one.bytes() * one.bytes(), ..one })
     }
 }
 
 /// What a [`Rogue`] and its [`RogueHandle`] share.
-type Shared = Rc<RefCell<Option<Heard>>>;
+type RogueAnswer = Rc<RefCell<Option<RogueHeard>>>;
 
 /// Tells a [`Rogue`] what to try.
 #[derive(Clone)]
-pub struct RogueHandle(Shared);
+pub struct RogueHandle(RogueAnswer);
 
 impl RogueHandle {
     /// Lets a function send one try, once it has heard of the one before.
-    pub fn send(&self, bus: &mut dyn DeviceBus, function: FunctionIndex, one: Try) {
+    pub fn send(&self, bus: &mut dyn DeviceBus, function: FunctionIndex, one: RogueTry) {
         self.0.replace(None);
         let attributes = DmaAttributes { translated: one.translated, ..DmaAttributes::default() };
         let request = |length: usize| Dma {
@@ -131,14 +133,14 @@ impl RogueHandle {
             attributes,
         };
         match one.what {
-            What::Read => bus.read(request(LINE.len())),
-            What::Write => bus.write(request(LINE.len()), &LINE),
-            What::Message(data) => bus.write(request(4), &data.to_le_bytes()),
+            RogueRequest::Read => bus.read(request(LINE.len())),
+            RogueRequest::Write => bus.write(request(LINE.len()), &LINE),
+            RogueRequest::Message(data) => bus.write(request(4), &data.to_le_bytes()),
         }
     }
 
     /// What the function has heard of the last try, if it has.
-    pub fn heard(&self) -> Option<Heard> {
+    pub fn heard(&self) -> Option<RogueHeard> {
         self.0.borrow().clone()
     }
 }
@@ -146,18 +148,18 @@ impl RogueHandle {
 /// A device one of whose functions may go rogue.
 pub struct Rogue {
     device: Box<dyn Device>,
-    shared: Shared,
+    shared: RogueAnswer,
 }
 
 impl Rogue {
     /// Wraps a device.
     pub fn new(device: Box<dyn Device>) -> (Self, RogueHandle) {
-        let shared = Shared::default();
+        let shared = RogueAnswer::default();
         (Self { device, shared: Rc::clone(&shared) }, RogueHandle(shared))
     }
 
     /// Notes what was heard of its own request. Returns whether it is one.
-    fn hears(&self, token: Token, heard: impl FnOnce() -> Heard) -> bool {
+    fn hears(&self, token: Token, heard: impl FnOnce() -> RogueHeard) -> bool {
         let is_own = token == MARK;
         if is_own {
             self.shared.replace(Some(heard()));
@@ -195,13 +197,13 @@ impl Device for Rogue {
         self.device.config_changed(bus, function, effect);
     }
     fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
-        let heard = || outcome.map_or_else(Heard::Refused, |data| Heard::Data(data.to_vec()));
+        let heard = || outcome.map_or_else(RogueHeard::Refused, |data| RogueHeard::Data(data.to_vec()));
         if !self.hears(token, heard) {
             self.device.read_done(bus, token, outcome);
         }
     }
     fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
-        if !self.hears(token, || Heard::Sent) {
+        if !self.hears(token, || RogueHeard::Sent) {
             self.device.write_done(bus, token);
         }
     }

@@ -24,5 +24,5 @@ mod table;
 pub mod wires;
 pub use detected::Detected;
 pub use event::Event;
-pub use fabric::{End, Fabric, HostEnds, RequestEnds, Running, Stop};
+pub use fabric::{Fabric, HostEnds, RequestEnd, RequestEnds, RequestStop, Running};
 pub use firmware::HostFirmware;

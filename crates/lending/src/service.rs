@@ -9,7 +9,7 @@ use kernel::{DmaMode, FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
-use settings::{Holder, isolation};
+use settings::{FunctionHolder, isolation};
 use units::Duration;
 use virt::{GuestMemory, VirtCosts};
 use wire::pcie::{Bdf, FunctionAddress};
@@ -229,7 +229,7 @@ impl Service {
     /// [`Error::NotSupported`] if nothing would confine it.
     pub(crate) fn may_lend_to_guest(&self) -> Result<(), Error> {
         // What the guest's host needs is checked there.
-        let confined = isolation(self.params.iommu, Holder::RemoteGuest(DmaMode::Strict));
+        let confined = isolation(self.params.iommu, FunctionHolder::RemoteGuest(DmaMode::Strict));
         confined.map(drop).map_err(|_| Error::NotSupported)
     }
 
@@ -601,7 +601,7 @@ impl Service {
     ) -> impl Future<Output = Result<Rc<Mediated>, Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
             // What the function's host needs is checked there.
-            let possible = isolation(DmaMode::Strict, Holder::RemoteGuest(me.params.iommu));
+            let possible = isolation(DmaMode::Strict, FunctionHolder::RemoteGuest(me.params.iommu));
             possible.map_err(|_| Error::NotSupported)?;
             me.mediated.add(cpu, me, Peer { node, function }, memory, eventfd).await
         })

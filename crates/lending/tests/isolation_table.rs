@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 use common::Cluster;
 use common::copiers::CopierBinding;
-use devices::rogue::{LINE, Rogue, RogueHandle, Tries};
+use devices::rogue::{LINE, Rogue, RogueHandle, RogueTries};
 use engine::Seed;
 use guest::{Guest, MEMORY};
-use hardware::{End, Stop};
+use hardware::{RequestEnd, RequestStop};
 use kernel::DmaMode;
-use settings::{Extent, Holder, Reach, isolation};
+use settings::{FunctionHolder, FunctionReach, ReachExtent, isolation};
 use units::Duration;
 
 const MODES: [DmaMode; 4] = [DmaMode::Off, DmaMode::PassThrough, DmaMode::Strict, DmaMode::Lazy];
@@ -27,7 +27,7 @@ const BORROWER: usize = 0;
 const LENDER: usize = 1;
 const OTHER: usize = 2;
 
-/// Tries of each cell: more with `NEARFAR_ROGUE_TRIES=100000`.
+/// RogueTries of each cell: more with `NEARFAR_ROGUE_TRIES=100000`.
 fn tries() -> usize {
     let given = std::env::var("NEARFAR_ROGUE_TRIES").ok();
     given.map_or(400, |given| given.parse().expect("a number of tries"))
@@ -44,8 +44,12 @@ struct Cell {
 }
 
 impl Cell {
-    fn holder(self) -> Holder {
-        if self.for_guest { Holder::RemoteGuest(self.borrower) } else { Holder::Host(self.borrower) }
+    fn holder(self) -> FunctionHolder {
+        if self.for_guest {
+            FunctionHolder::RemoteGuest(self.borrower)
+        } else {
+            FunctionHolder::Host(self.borrower)
+        }
     }
 }
 
@@ -117,7 +121,7 @@ impl Lent {
     }
 
     /// Bus addresses at which the function finds the memory of who has it, as far as the table lets it.
-    fn allowed(&self, of_holder: Extent) -> Vec<Range<u64>> {
+    fn allowed(&self, of_holder: ReachExtent) -> Vec<Range<u64>> {
         // Each function has a window of its own, in all of which the host's addresses are the same.
         let segment = |at: u64| at & !((1 << 28) - 1);
         let own = segment(self.copiers()[0].memory.bus.get());
@@ -127,8 +131,8 @@ impl Lent {
             at..at + copier.memory.length
         };
         match of_holder {
-            Extent::Guest => self.guest.as_ref().unwrap().bus_ranges(),
-            Extent::Mapped => self.copiers().into_iter().map(bus).collect(),
+            ReachExtent::Guest => self.guest.as_ref().unwrap().bus_ranges(),
+            ReachExtent::Mapped => self.copiers().into_iter().map(bus).collect(),
             _ => std::iter::once(0..u64::MAX).collect(),
         }
     }
@@ -166,15 +170,15 @@ impl Lent {
 type Ends = BTreeMap<&'static str, u64>;
 
 /// Attacks, and compares what is reached with what may be.
-fn attack(cell: Cell, lent: &Lent, reach: Reach, tries: usize) -> Ends {
+fn attack(cell: Cell, lent: &Lent, reach: FunctionReach, tries: usize) -> Ends {
     let cluster = &lent.cluster;
     let device = cluster.hosts[LENDER].copiers[0];
     let allowed = lent.allowed(reach.of_holder);
-    let confined = reach.of_own == Extent::Nothing;
+    let confined = reach.of_own == ReachExtent::Nothing;
     let before: Vec<u64> = (0..3).map(|host| lent.strange_interrupts(host)).collect();
     let mut counts = Ends::new();
     let messages = || (0..3).map(|host| cluster.service(host).counters().messages).sum::<u64>();
-    for one in Tries::new(Seed::new(44).component("rogue"), lent.worth()).take(tries) {
+    for one in RogueTries::new(Seed::new(44).component("rogue"), lent.worth()).take(tries) {
         let sent = messages();
         let start = cluster.simulation.with(|fabric, scheduler| {
             let start = fabric.request_ends();
@@ -199,9 +203,13 @@ fn attack(cell: Cell, lent: &Lent, reach: Reach, tries: usize) -> Ends {
         let end = cluster.simulation.with(|fabric, _| fabric.request_ends()).end_since(&start, one.bytes());
         let is_allowed = allowed.iter().any(|range| range.contains(&one.address));
         match end {
-            Some(End::Memory(OTHER)) => panic!("{cell:?}: {one:x?} reached a host that has no part in it"),
-            Some(End::Memory(LENDER)) => assert!(!confined, "{cell:?}: {one:x?} reached the lender's memory"),
-            Some(End::Memory(_)) => {
+            Some(RequestEnd::Memory(OTHER)) => {
+                panic!("{cell:?}: {one:x?} reached a host that has no part in it")
+            }
+            Some(RequestEnd::Memory(LENDER)) => {
+                assert!(!confined, "{cell:?}: {one:x?} reached the lender's memory")
+            }
+            Some(RequestEnd::Memory(_)) => {
                 // Where the lender does not translate, a window stands for all of the borrower's memory.
                 assert!(is_allowed, "{cell:?}: {one:x?} reached memory of the borrower");
             }
@@ -216,7 +224,7 @@ fn attack(cell: Cell, lent: &Lent, reach: Reach, tries: usize) -> Ends {
     for (host, before) in before.into_iter().enumerate() {
         let may = match host {
             LENDER => !confined,
-            BORROWER => reach.of_holder == Extent::Everything,
+            BORROWER => reach.of_holder == ReachExtent::Everything,
             _ => false,
         };
         assert!(may || lent.strange_interrupts(host) == before, "{cell:?}: host {host} was interrupted");
@@ -225,24 +233,24 @@ fn attack(cell: Cell, lent: &Lent, reach: Reach, tries: usize) -> Ends {
     counts
 }
 
-fn name(end: Option<End>) -> &'static str {
+fn name(end: Option<RequestEnd>) -> &'static str {
     match end {
         None => "a device",
-        Some(End::Memory(LENDER)) => "lender's memory",
-        Some(End::Memory(_)) => "holder's memory",
-        Some(End::Interrupt(_)) => "interrupts",
-        Some(End::Stopped(stop)) => stop.as_str(),
+        Some(RequestEnd::Memory(LENDER)) => "lender's memory",
+        Some(RequestEnd::Memory(_)) => "holder's memory",
+        Some(RequestEnd::Interrupt(_)) => "interrupts",
+        Some(RequestEnd::Stopped(stop)) => stop.as_str(),
     }
 }
 
 /// Lines that a rogue function has written where it may not: in the memory of hosts, but for what is allowed.
-fn strange_lines(lent: &Lent, reach: Reach) -> Vec<(usize, u64)> {
+fn strange_lines(lent: &Lent, reach: FunctionReach) -> Vec<(usize, u64)> {
     let cluster = &lent.cluster;
     let mut found = Vec::new();
     for host in [BORROWER, LENDER, OTHER] {
         let allowed: Vec<Range<u64>> = match (host, reach.of_holder, &lent.guest) {
-            (LENDER, ..) if reach.of_own != Extent::Nothing => continue,
-            (BORROWER, Extent::Memory | Extent::Everything, _) => continue,
+            (LENDER, ..) if reach.of_own != ReachExtent::Nothing => continue,
+            (BORROWER, ReachExtent::Memory | ReachExtent::Everything, _) => continue,
             (BORROWER, _, Some(guest)) => guest.host_ranges(),
             (BORROWER, ..) => {
                 let own = |copier: Rc<CopierBinding>| {
@@ -281,10 +289,10 @@ fn a_rogue_function_reaches_what_the_table_says() {
         assert!(reached("holder's memory") > 0, "{cell:?}: {counts:?}");
         assert_eq!(
             reached("lender's memory") > 0,
-            reach.of_own == Extent::Everything,
+            reach.of_own == ReachExtent::Everything,
             "{cell:?}: {counts:?}"
         );
-        let iommu = reached(Stop::Iommu.as_str());
+        let iommu = reached(RequestStop::Iommu.as_str());
         assert_eq!(iommu > 0, cell.lender.is_on() || cell.borrower.is_on(), "{cell:?}: {counts:?}");
     }
 }
@@ -295,7 +303,7 @@ fn table() -> String {
         "| `iommu` of the function's host | Lent to a host | Lent to a guest of another host | Passed to its own guest |\n\
          |---|---|---|---|\n",
     );
-    let others = |own, holder: fn(DmaMode) -> Holder| {
+    let others = |own, holder: fn(DmaMode) -> FunctionHolder| {
         let each = MODES.map(|mode| (mode, said(isolation(own, holder(mode)))));
         let mut groups: Vec<(String, Vec<String>)> = Vec::new();
         for (mode, said) in each {
@@ -313,26 +321,26 @@ fn table() -> String {
         }
     };
     for own in MODES {
-        let (host, guest) = (others(own, Holder::Host), others(own, Holder::RemoteGuest));
-        let local = said(isolation(own, Holder::OwnGuest));
+        let (host, guest) = (others(own, FunctionHolder::Host), others(own, FunctionHolder::RemoteGuest));
+        let local = said(isolation(own, FunctionHolder::OwnGuest));
         writeln!(table, "| `{own}` | {host} | {guest} | {local} |").unwrap();
     }
     table
 }
 
-fn said(judged: Result<Reach, settings::Refusal>) -> String {
+fn said(judged: Result<FunctionReach, settings::IsolationRefusal>) -> String {
     let extent = |extent| match extent {
-        Extent::Nothing => "nothing",
-        Extent::Guest => "the guest's memory and interrupts",
-        Extent::Mapped => "what drivers map, own interrupts",
-        Extent::Memory => "all memory, own interrupts",
-        Extent::Everything => "everything",
+        ReachExtent::Nothing => "nothing",
+        ReachExtent::Guest => "the guest's memory and interrupts",
+        ReachExtent::Mapped => "what drivers map, own interrupts",
+        ReachExtent::Memory => "all memory, own interrupts",
+        ReachExtent::Everything => "everything",
     };
     match judged {
         Err(refusal) => format!("refused: {refusal}"),
-        Ok(Reach { of_own, of_holder }) if of_own == of_holder => extent(of_own).to_owned(),
-        Ok(Reach { of_own: Extent::Nothing, of_holder }) => extent(of_holder).to_owned(),
-        Ok(Reach { of_own, of_holder }) => {
+        Ok(FunctionReach { of_own, of_holder }) if of_own == of_holder => extent(of_own).to_owned(),
+        Ok(FunctionReach { of_own: ReachExtent::Nothing, of_holder }) => extent(of_holder).to_owned(),
+        Ok(FunctionReach { of_own, of_holder }) => {
             format!("{}; of the function's host {}", extent(of_holder), extent(of_own))
         }
     }

@@ -12,7 +12,7 @@ use crate::placed::Placed;
 use crate::read::{Check, record};
 use crate::scenario::Changes;
 use crate::suggest;
-use settings::{Extent, Holder, Reach, Refusal, isolation};
+use settings::{FunctionHolder, FunctionReach, IsolationRefusal, ReachExtent, isolation};
 use units::{Bytes, Duration};
 
 record! {
@@ -113,18 +113,18 @@ impl BorrowSetup {
     pub fn reach(&self, hosts: &[HostSetup]) -> String {
         let [lender, by] = [self.lender, self.by].map(|host| &hosts[host]);
         let (name, reached) = (&self.name.value, self.reached(hosts));
-        let Ok(Reach { of_own, of_holder }) = isolation(lender.iommu, holder(by, self.vm)) else {
+        let Ok(FunctionReach { of_own, of_holder }) = isolation(lender.iommu, holder(by, self.vm)) else {
             unreachable!("the loan was checked when it was read")
         };
         let there = match of_holder {
-            Extent::Nothing => "nothing there".to_owned(),
-            Extent::Guest => format!("the {reached} of the guest"),
-            Extent::Mapped => format!("what drivers map of {reached} there"),
-            Extent::Memory => format!("all {reached} there"),
-            Extent::Everything => format!("all {reached} and every interrupt there"),
+            ReachExtent::Nothing => "nothing there".to_owned(),
+            ReachExtent::Guest => format!("the {reached} of the guest"),
+            ReachExtent::Mapped => format!("what drivers map of {reached} there"),
+            ReachExtent::Memory => format!("all {reached} there"),
+            ReachExtent::Everything => format!("all {reached} and every interrupt there"),
         };
         match of_own {
-            Extent::Nothing => {
+            ReachExtent::Nothing => {
                 format!("{name} for {}: it reaches {there}, and nothing of {}", by.name, lender.name)
             }
             _ => format!(
@@ -194,8 +194,8 @@ const MAIL_SEGMENTS: u64 = 2;
 const LEASE_SEGMENTS: u64 = 2;
 
 /// Who has a function: a host, or a guest of it.
-fn holder(by: &HostSetup, vm: Option<usize>) -> Holder {
-    if vm.is_some() { Holder::RemoteGuest(by.iommu) } else { Holder::Host(by.iommu) }
+fn holder(by: &HostSetup, vm: Option<usize>) -> FunctionHolder {
+    if vm.is_some() { FunctionHolder::RemoteGuest(by.iommu) } else { FunctionHolder::Host(by.iommu) }
 }
 
 /// What the file of an NTB adapter says; `None` for other devices.
@@ -429,8 +429,8 @@ impl ClusterSetup {
         if let Err(refusal) = isolation(own.iommu, holder(&hosts[by], vm)) {
             let wrong = (refusal.to_string(), refusal.remedy(&own.name, &hosts[by].name));
             return Err(match refusal {
-                Refusal::Unconfined => (&entry.function, wrong),
-                Refusal::Scattered => (&entry.by, wrong),
+                IsolationRefusal::Unconfined => (&entry.function, wrong),
+                IsolationRefusal::Scattered => (&entry.by, wrong),
             });
         }
         let function = named_function(&own.devices[found], found, (device, vf))

@@ -256,36 +256,6 @@ fn a_channel_spreads_streams_over_two_nics() {
     assert_eq!(received("bond0"), received("eth0") + received("eth1"));
 }
 
-/// What a host sends is spread by its hash policy: connections by `layer3+4`, and by default, `layer2`, none.
-#[test]
-fn a_channel_sends_by_its_hash_policy() {
-    let streams: String = (0..6)
-        .flat_map(|n| {
-            let port = 6000 + n;
-            [
-                program("b", &n.to_string(), &format!("iperf -s -p {port}")),
-                program("a", &n.to_string(), &format!("iperf -c 10.0.0.3 -p {port} -t 0.0004")),
-            ]
-        })
-        .collect();
-    for (policy, spreads) in [("", false), ("layer2+3", false), ("layer3+4", true), ("encap3+4", true)] {
-        let key =
-            if policy.is_empty() { String::new() } else { format!("xmit_hash_policy = \"{policy}\"\n") };
-        let text = bonded("lag = [[0, 1]]", &(BOND.to_owned() + &key)) + &streams;
-        let counts = computer::run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
-        let a = counts.counted[1].window.host("a").expect("it is there");
-        let sent = ["eth0", "eth1"].map(|name| a.of(&format!("{name}/tx-packets")));
-        assert_eq!(sent.iter().all(|&packets| packets > 50), spreads, "{policy}: {sent:?}");
-        assert!(sent.iter().sum::<u64>() > 200, "{policy}: {sent:?}");
-    }
-    let octo = BOND.replace("bond-802.3ad", "octo") + "xmit_hash_policy = \"layer2\"\n";
-    assert_told(
-        &bonded("", &octo),
-        "members of this mode transmit what local cores send",
-        "xmit_hash_policy",
-    );
-}
-
 #[test]
 fn impossible_channels_are_told_with_their_line() {
     for (switch, members, words, line) in [

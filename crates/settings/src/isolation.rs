@@ -9,7 +9,7 @@ use crate::DmaMode;
 
 /// Who has a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holder {
+pub enum FunctionHolder {
     /// Another host, whose IOMMU is in this mode.
     Host(DmaMode),
     /// A guest of another host, whose IOMMU is in this mode. Guests have no IOMMU of their own.
@@ -20,7 +20,7 @@ pub enum Holder {
 
 /// What a function reaches of a host's memory and interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Extent {
+pub enum ReachExtent {
     /// Nothing.
     Nothing,
     /// The guest's memory, and the guest's interrupts.
@@ -36,23 +36,23 @@ pub enum Extent {
 
 /// What a function reaches, rogue or not, besides registers of functions that the same holder has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reach {
-    /// Of its own host, also other devices and every window of the NTB adapter if it is [`Extent::Everything`].
-    pub of_own: Extent,
+pub struct FunctionReach {
+    /// Of its own host, also other devices and every window of the NTB adapter if it is [`ReachExtent::Everything`].
+    pub of_own: ReachExtent,
     /// Of its holder's host.
-    pub of_holder: Extent,
+    pub of_holder: ReachExtent,
 }
 
 /// Why somebody may not have a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Refusal {
+pub enum IsolationRefusal {
     /// Nothing would keep the function from what is not the guest's: the function's host has no IOMMU that is on.
     Unconfined,
     /// The guest's memory is scattered, and its host's IOMMU does not translate the NTB adapter's requests.
     Scattered,
 }
 
-impl Refusal {
+impl IsolationRefusal {
     /// What to change, by the names of the function's host and the guest's.
     pub fn remedy(self, own: &str, guests: &str) -> String {
         let host = match self {
@@ -63,7 +63,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for IsolationRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unconfined => "without an IOMMU nothing keeps it from what is not the guest's",
@@ -89,20 +89,24 @@ impl DmaMode {
 ///
 /// # Errors
 /// If a guest could not be given the function without more.
-pub const fn isolation(own: DmaMode, holder: Holder) -> Result<Reach, Refusal> {
-    let of_own = if own.is_on() { Extent::Nothing } else { Extent::Everything };
+pub const fn isolation(own: DmaMode, holder: FunctionHolder) -> Result<FunctionReach, IsolationRefusal> {
+    let of_own = if own.is_on() { ReachExtent::Nothing } else { ReachExtent::Everything };
     match holder {
-        Holder::Host(mode) => Ok(Reach {
+        FunctionHolder::Host(mode) => Ok(FunctionReach {
             of_own,
             of_holder: match mode {
-                DmaMode::Strict | DmaMode::Lazy => Extent::Mapped,
-                DmaMode::PassThrough => Extent::Memory,
-                DmaMode::Off => Extent::Everything,
+                DmaMode::Strict | DmaMode::Lazy => ReachExtent::Mapped,
+                DmaMode::PassThrough => ReachExtent::Memory,
+                DmaMode::Off => ReachExtent::Everything,
             },
         }),
-        Holder::OwnGuest | Holder::RemoteGuest(_) if !own.is_on() => Err(Refusal::Unconfined),
-        Holder::OwnGuest => Ok(Reach { of_own: Extent::Guest, of_holder: Extent::Guest }),
-        Holder::RemoteGuest(mode) if !mode.translates() => Err(Refusal::Scattered),
-        Holder::RemoteGuest(_) => Ok(Reach { of_own, of_holder: Extent::Guest }),
+        FunctionHolder::OwnGuest | FunctionHolder::RemoteGuest(_) if !own.is_on() => {
+            Err(IsolationRefusal::Unconfined)
+        }
+        FunctionHolder::OwnGuest => {
+            Ok(FunctionReach { of_own: ReachExtent::Guest, of_holder: ReachExtent::Guest })
+        }
+        FunctionHolder::RemoteGuest(mode) if !mode.translates() => Err(IsolationRefusal::Scattered),
+        FunctionHolder::RemoteGuest(_) => Ok(FunctionReach { of_own, of_holder: ReachExtent::Guest }),
     }
 }

@@ -5,7 +5,7 @@ mod disk;
 mod isolation;
 
 pub use disk::{BY_ID, disk_id, is_disk};
-pub use isolation::{Extent, Holder, Reach, Refusal, isolation};
+pub use isolation::{FunctionHolder, FunctionReach, IsolationRefusal, ReachExtent, isolation};
 
 /// An enumeration whose variants have one spelling in files and messages.
 #[macro_export]

@@ -21,7 +21,7 @@ pub(super) fn transmit_hash(policy: HashPolicy, frame: &[u8]) -> u32 {
         HashPolicy::Layer2 => None,
         _ => addresses(ethernet.ether_type, &frame[network..]),
     };
-    let Some(Addresses { hash: addresses, protocol, transport }) = packet else { return stations };
+    let Some(HashedPacket { hash: addresses, protocol, transport }) = packet else { return stations };
     let is_l34 = matches!(policy, HashPolicy::Layer34 | HashPolicy::Encap34);
     let hash = if is_l34 { transport.map_or(0, |rest| ports(protocol, rest)) } else { stations };
     let hash = hash ^ addresses;
@@ -32,7 +32,7 @@ pub(super) fn transmit_hash(policy: HashPolicy, frame: &[u8]) -> u32 {
 }
 
 /// What the hash takes of an IP packet.
-struct Addresses<'a> {
+struct HashedPacket<'a> {
     /// Both addresses.
     hash: u32,
     protocol: u8,
@@ -40,18 +40,22 @@ struct Addresses<'a> {
     transport: Option<&'a [u8]>,
 }
 
-fn addresses(ether_type: EtherType, packet: &[u8]) -> Option<Addresses<'_>> {
+fn addresses(ether_type: EtherType, packet: &[u8]) -> Option<HashedPacket<'_>> {
     let words = |bytes: &[u8]| bytes.chunks_exact(4).fold(0, |hash, word| hash ^ word_of(word));
     match ether_type {
         EtherType::IPV4 => {
             let header: &[u8; 20] = packet.first_chunk()?;
             let is_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
             let transport = packet.get(usize::from(header[0] & 0xf) * 4..).filter(|_| !is_fragment);
-            Some(Addresses { hash: words(&header[12..20]), protocol: header[9], transport })
+            Some(HashedPacket { hash: words(&header[12..20]), protocol: header[9], transport })
         }
         EtherType::IPV6 => {
             let header: &[u8; 40] = packet.first_chunk()?;
-            Some(Addresses { hash: words(&header[8..40]), protocol: header[6], transport: packet.get(40..) })
+            Some(HashedPacket {
+                hash: words(&header[8..40]),
+                protocol: header[6],
+                transport: packet.get(40..),
+            })
         }
         _ => None,
     }
@@ -93,7 +97,7 @@ mod tests {
         let hash = |policy| transmit_hash(policy, &frame(0x1234, 0x5678));
         // 04 ^ 01 ^ 0x0800.
         assert_eq!(hash(HashPolicy::Layer2), 0x0805);
-        // Addresses as words: 0x0100000a ^ 0x0200000a = 0x03000000.
+        // HashedPacket as words: 0x0100000a ^ 0x0200000a = 0x03000000.
         let l23 = 0x0805u32 ^ 0x0300_0000;
         let l23 = l23 ^ l23 >> 16;
         assert_eq!(hash(HashPolicy::Layer23), l23 ^ l23 >> 8);

@@ -132,7 +132,7 @@ impl Endpoint {
 
     /// Puts a wrapper around the device model, which has the same functions.
     pub fn wrap(&mut self, wrapper: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) {
-        let device = std::mem::replace(&mut self.device, Box::new(Nothing));
+        let device = std::mem::replace(&mut self.device, Box::new(WrappedDevice));
         self.device = wrapper(device);
     }
 
@@ -317,9 +317,9 @@ impl Endpoint {
 }
 
 /// Stands for a device model while that is wrapped.
-struct Nothing;
+struct WrappedDevice;
 
-impl Device for Nothing {
+impl Device for WrappedDevice {
     fn functions(&self) -> Vec<Function> {
         Vec::new()
     }

@@ -6,7 +6,7 @@ use super::Fabric;
 
 /// What stops requests of devices.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Stop {
+pub enum RequestStop {
     /// An IOMMU's fault.
     Iommu,
     /// Interrupt remapping, or an interrupt message in no format.
@@ -25,7 +25,7 @@ pub enum Stop {
     Device,
 }
 
-impl Stop {
+impl RequestStop {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Iommu,
@@ -56,8 +56,8 @@ impl Stop {
 /// What requests of devices have reached, and what has stopped them, since the simulation began.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestEnds {
-    /// Requests stopped, in the order of [`Stop::ALL`].
-    pub stopped: [u64; Stop::ALL.len()],
+    /// Requests stopped, in the order of [`RequestStop::ALL`].
+    pub stopped: [u64; RequestStop::ALL.len()],
     /// By host: bytes of its memory read and written by devices, and interrupts delivered to its cores.
     pub hosts: Vec<HostEnds>,
 }
@@ -75,9 +75,9 @@ pub struct HostEnds {
 
 /// Where a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum End {
+pub enum RequestEnd {
     /// It was stopped.
-    Stopped(Stop),
+    Stopped(RequestStop),
     /// The memory of the host with this number.
     Memory(usize),
     /// A core of that host, or a guest's interrupt there.
@@ -87,16 +87,16 @@ pub enum End {
 impl RequestEnds {
     /// Where the only request since `earlier` has ended, of so many bytes; `None` if it is a device or not known yet. Other
     /// traffic of that time may be taken for it.
-    pub fn end_since(&self, earlier: &Self, bytes: u64) -> Option<End> {
-        let stops = Stop::ALL.into_iter().zip(self.stopped.iter().zip(&earlier.stopped));
-        let stopped = stops.filter(|(_, (now, then))| now > then).map(|(stop, _)| End::Stopped(stop));
+    pub fn end_since(&self, earlier: &Self, bytes: u64) -> Option<RequestEnd> {
+        let stops = RequestStop::ALL.into_iter().zip(self.stopped.iter().zip(&earlier.stopped));
+        let stopped = stops.filter(|(_, (now, then))| now > then).map(|(stop, _)| RequestEnd::Stopped(stop));
         let hosts = || self.hosts.iter().zip(&earlier.hosts).enumerate();
         let interrupted = hosts().filter(|(_, (now, then))| now.interrupts > then.interrupts);
         let moved = |now: &HostEnds, then: &HostEnds| [now.read - then.read, now.written - then.written];
         let reached = hosts().filter(|(_, (now, then))| moved(now, then).contains(&bytes));
         stopped
-            .chain(reached.map(|(host, _)| End::Memory(host)))
-            .chain(interrupted.map(|(host, _)| End::Interrupt(host)))
+            .chain(reached.map(|(host, _)| RequestEnd::Memory(host)))
+            .chain(interrupted.map(|(host, _)| RequestEnd::Interrupt(host)))
             .next()
     }
 }
@@ -105,18 +105,18 @@ impl Fabric {
     /// Where requests of devices have ended so far.
     pub fn request_ends(&self) -> RequestEnds {
         let mut ends = RequestEnds::default();
-        let mut add = |stop: Stop, count: u64| ends.stopped[stop as usize] += count;
+        let mut add = |stop: RequestStop, count: u64| ends.stopped[stop as usize] += count;
         for host in &self.components.hosts {
             let (counters, interrupts) = (host.counters(), host.interrupts.counters());
             let faults = host.iommus.iter().flat_map(|iommu| iommu.faults().counts());
             let of_requests = faults.filter(|(_, reason, _)| !is_of_interrupt(*reason));
             let faults: u64 = of_requests.map(|(.., count)| count).sum();
-            add(Stop::Iommu, faults);
-            add(Stop::Interrupt, interrupts.blocked);
-            add(Stop::AccessControl, counters.acs_violations);
+            add(RequestStop::Iommu, faults);
+            add(RequestStop::Interrupt, interrupts.blocked);
+            add(RequestStop::AccessControl, counters.acs_violations);
             // The root complex answers what an IOMMU has refused.
             let unanswered = counters.unsupported_requests + counters.dropped_writes;
-            add(Stop::Root, unanswered.saturating_sub(faults));
+            add(RequestStop::Root, unanswered.saturating_sub(faults));
             ends.hosts.push(HostEnds {
                 read: counters.device_read_bytes,
                 written: counters.device_write_bytes,
@@ -125,16 +125,16 @@ impl Fabric {
         }
         for switch in &self.components.switches {
             let counters = switch.counters();
-            add(Stop::AccessControl, counters.acs_violations);
-            add(Stop::Switch, counters.unsupported_requests + counters.dropped);
+            add(RequestStop::AccessControl, counters.acs_violations);
+            add(RequestStop::Switch, counters.unsupported_requests + counters.dropped);
         }
         for endpoint in &self.components.endpoints {
             // An adapter answers for its window, and counts that as its registers' as well.
             let bridge = endpoint.ntb_counters().unwrap_or_default();
-            add(Stop::Window, bridge.unmapped + bridge.unreachable);
-            add(Stop::Requester, bridge.unknown_requesters);
+            add(RequestStop::Window, bridge.unmapped + bridge.unreachable);
+            add(RequestStop::Requester, bridge.unknown_requesters);
             if endpoint.bridge().is_none() {
-                add(Stop::Device, endpoint.core.unsupported_requests);
+                add(RequestStop::Device, endpoint.core.unsupported_requests);
             }
         }
         ends

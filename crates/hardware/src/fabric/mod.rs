@@ -9,7 +9,7 @@ use platform::device::Device;
 use platform::ethernet::EthernetPort;
 use wire::pcie::config::ConfigError;
 
-pub use ends::{End, HostEnds, RequestEnds, Stop};
+pub use ends::{HostEnds, RequestEnd, RequestEnds, RequestStop};
 pub use running::Running;
 
 use crate::endpoint::{Endpoint, EndpointId, EndpointParams};

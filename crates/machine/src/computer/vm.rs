@@ -13,7 +13,7 @@ use crate::placement::{cores_help, cpu_list};
 use crate::port::ipv4;
 use crate::read::{Check, record};
 use crate::suggest;
-use settings::{Holder, isolation};
+use settings::{FunctionHolder, isolation};
 use units::Bytes;
 
 record! {
@@ -283,7 +283,7 @@ fn pass(
     let number = find_device(host, of, name, wrong)?;
     let device = &host.devices[number];
     let named = named_function(device, number, (of, function));
-    let (message, help) = match (isolation(host.iommu, Holder::OwnGuest), &device.kind, named) {
+    let (message, help) = match (isolation(host.iommu, FunctionHolder::OwnGuest), &device.kind, named) {
         (Err(refusal), ..) => (refusal.to_string(), refusal.remedy(&host.name, &host.name)),
         (.., Err(refused)) => refused,
         (_, DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), Ok(own)) => {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use devices::rogue::{Heard, LINE, Rogue, RogueHandle, Tries};
+use devices::rogue::{LINE, Rogue, RogueHandle, RogueHeard, RogueTries};
 use engine::{Handle, Rng};
 use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
-use hardware::{End, Fabric};
+use hardware::{Fabric, RequestEnd};
 use platform::device::PortIndex;
 use units::Duration;
 use workloads::{Failure, Report};
@@ -21,14 +21,14 @@ const SETTLES: Duration = Duration::from_us(10);
 const NEVER_ANSWERED: Duration = Duration::from_ms(64_000);
 
 /// The end of a try, as reports call it.
-fn end_of(end: Option<End>, heard: Option<&Heard>, names: &[String]) -> String {
+fn end_of(end: Option<RequestEnd>, heard: Option<&RogueHeard>, names: &[String]) -> String {
     match (end, heard) {
-        (Some(End::Stopped(stop)), _) => format!("stopped by {}", stop.as_str()),
-        (Some(End::Memory(host)), _) => format!("reached memory of {}", names[host]),
-        (Some(End::Interrupt(host)), _) => format!("interrupted {}", names[host]),
-        (None, None | Some(Heard::Refused(_))) => "never answered".to_owned(),
-        (None, Some(Heard::Data(_))) => "reached a device".to_owned(),
-        (None, Some(Heard::Sent)) => "reached a device or nothing".to_owned(),
+        (Some(RequestEnd::Stopped(stop)), _) => format!("stopped by {}", stop.as_str()),
+        (Some(RequestEnd::Memory(host)), _) => format!("reached memory of {}", names[host]),
+        (Some(RequestEnd::Interrupt(host)), _) => format!("interrupted {}", names[host]),
+        (None, None | Some(RogueHeard::Refused(_))) => "never answered".to_owned(),
+        (None, Some(RogueHeard::Data(_))) => "reached a device".to_owned(),
+        (None, Some(RogueHeard::Sent)) => "reached a device or nothing".to_owned(),
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn attack(
     let handle = hw.with(|fabric, _| turn(fabric, device));
     let worth = hw.with(|fabric, _| worth(fabric, host, &devices));
     let mut ends = BTreeMap::<String, u32>::new();
-    for one in Tries::new(rng, worth).take(tries as usize) {
+    for one in RogueTries::new(rng, worth).take(tries as usize) {
         let is_master =
             hw.with(|fabric, _| fabric.endpoint(device).core.registers.master(function).is_some());
         if !is_master {
