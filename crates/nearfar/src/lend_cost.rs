@@ -203,12 +203,9 @@ fn cpu(counts: &Counts, number: usize, host: &str, readings: &[Reading]) -> Vec<
     let ps: u64 = host.counters.iter().filter(|c| is_busy(&c.name)).map(|counter| counter.value).sum();
     let share = ps as f64 / window.length.as_ps().max(1) as f64;
     let mut all = vec![Reading::new("CPU of the host", "% of a core", 100.0 * share)];
-    if let Some(rate) =
-        readings.iter().find(|reading| reading.unit == "1/s" || reading.unit == "transactions/s")
-    {
-        if rate.value > 0.0 {
-            all.push(Reading::new("CPU for each operation", "µs", 1e6 * share / rate.value));
-        }
+    let rate = readings.iter().find(|reading| reading.unit == "1/s" || reading.unit == "transactions/s");
+    if let Some(rate) = rate.filter(|rate| rate.value > 0.0) {
+        all.push(Reading::new("CPU for each operation", "µs", 1e6 * share / rate.value));
     }
     all
 }

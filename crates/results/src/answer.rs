@@ -65,7 +65,7 @@ fn joined(labels: &[&str]) -> String {
     let pairs: Vec<(&str, &str)> = labels.iter().filter_map(|label| label.split_once('=')).collect();
     let is_common = pairs.len() == labels.len()
         && pairs.iter().all(|(key, value)| *key == pairs[0].0 && !value.contains('='));
-    match (is_common, &labels[..]) {
+    match (is_common, labels) {
         (true, [_, _, ..]) => {
             let values: Vec<&str> = pairs.iter().map(|(_, value)| *value).collect();
             format!("{}={}", pairs[0].0, values.join(", "))

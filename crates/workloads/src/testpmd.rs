@@ -439,11 +439,11 @@ impl Testpmd {
         let counts = RefCell::new(vec![PortCount::default(); count]);
         let shared = Rc::new(PmdShared { options, ports, counts, end });
         let mut tasks = Vec::new();
-        for n in 0..cores {
+        for (n, &core) in forwarders.iter().enumerate().take(cores) {
             let own: Vec<ForwardStream> = streams.iter().copied().skip(n).step_by(cores).collect();
             let (shared, face) = (Rc::clone(&shared), Rc::clone(kernel));
             let work = async move |cpu: Cpu| shared.forward(&cpu, &face, &own).await;
-            let params = TaskParams::named(format!("dpdk-worker{n}")).on(forwarders[n]).of(cpu);
+            let params = TaskParams::named(format!("dpdk-worker{n}")).on(core).of(cpu);
             tasks.push(kernel.run(params, work));
         }
         for task in tasks {
