@@ -32,7 +32,6 @@ const FOR_OTHERS: &[(&str, &[&str])] = &[
             "dma_faults",
             "is_abandoned",
             "memory_fallbacks",
-            "ntb_counters",
             "pci_errors",
             "pci_text",
             "read_completion_boundary",

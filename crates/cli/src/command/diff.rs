@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(changed["counter"], "octo/link-up-bytes/posted");
         assert_eq!(changed["program"], 2);
         assert_eq!(map(record("b", "x", 1), "a", "b")["host"], "a");
-        assert_eq!(program_number(&[first.clone()], "job0"), "0");
+        assert_eq!(program_number(std::slice::from_ref(&first), "job0"), "0");
         assert!(names(&first).contains(&"nic0".to_owned()));
         let (all, alone) = differences(&[changed], &[record("b", "octo/link-up-bytes/posted", 2)]);
         assert_eq!((all.len(), alone), (1, [0, 0]));

@@ -129,16 +129,8 @@ pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> 
                 Some(Until::Time(_)) | None => None,
             };
             let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
-            return show(
-                arguments,
-                to_stdout,
-                &setup.summary,
-                &seen.capture,
-                &provenance,
-                &seen.links,
-                end,
-                || seen.timeline(),
-            );
+            let about = TraceText { title: &setup.summary, links: &seen.links, end };
+            return show(arguments, to_stdout, about, &seen.capture, &provenance, || seen.timeline());
         }
         Experiment::Bench(_) if matches!(arguments.until, Some(Until::Stall(_))) => {
             let message = "--until stall is for scenarios with computers; --until TIME works here, and `nearfar run` tells how \
@@ -161,7 +153,8 @@ pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> 
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let link = LinkState::of_bench(&bench_of(&setup));
-    show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), None, || capture.timeline())
+    let about = TraceText { title: &title, links: link.as_slice(), end: None };
+    show(arguments, to_stdout, about, &capture, &provenance, || capture.timeline())
 }
 
 /// What ended the recording.
@@ -184,15 +177,21 @@ fn stall_line(wait: Duration, found: Option<&Stall>, longest: Option<&Stall>) ->
     }
 }
 
+/// What stands above and below a listing.
+struct TraceText<'a> {
+    title: &'a str,
+    links: &'a [LinkState],
+    /// What ended the recording, if it was asked for.
+    end: Option<String>,
+}
+
 /// Writes the requested files, and the listing unless a file goes to standard output.
 fn show(
     arguments: &TraceArgs,
     to_stdout: bool,
-    title: &str,
+    TraceText { title, links, end }: TraceText<'_>,
     capture: &Capture,
     provenance: &Provenance,
-    links: &[LinkState],
-    end: Option<String>,
     timeline: impl FnOnce() -> Timeline,
 ) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.perfetto {

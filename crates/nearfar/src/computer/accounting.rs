@@ -8,6 +8,7 @@ use units::{Duration, Time};
 
 use super::observer::Observer;
 use super::{Computer, Computers};
+use crate::counters::part_name;
 
 /// CPU time of one account of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,24 +60,6 @@ impl Account {
     /// Time of one part.
     pub fn of(&self, part: &str) -> Duration {
         self.parts.iter().find(|(name, _)| *name == part).map_or(Duration::ZERO, |(_, time)| *time)
-    }
-}
-
-pub(crate) fn part_name(part: Part) -> &'static str {
-    match part {
-        Part::User => "user",
-        Part::Kernel => "kernel",
-        Part::Irq => "irq",
-        Part::Softirq => "softirq",
-        Part::Scheduler => "scheduler",
-        Part::Net => "net",
-        Part::Block => "block",
-        Part::Driver => "driver",
-        Part::Dma => "dma",
-        Part::Memory => "memory",
-        Part::Copy => "copy",
-        Part::Virt => "virt",
-        Part::Poll => "poll",
     }
 }
 

@@ -102,7 +102,6 @@ use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
 pub use accounting::Account;
-pub(crate) use accounting::part_name;
 use accounting::{Accounting, Booked};
 use counting::Counting;
 pub(crate) use counting::device_names;

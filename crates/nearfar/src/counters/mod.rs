@@ -17,6 +17,7 @@ mod samples;
 
 use std::collections::BTreeMap;
 
+use platform::cpu::Part;
 use serde::{Deserialize, Serialize};
 use units::{Duration, Time};
 
@@ -24,6 +25,25 @@ pub use binding::{Binding, Kind, Phase, Resource};
 pub use read::CountedDevice;
 pub(crate) use read::{CountedSwitch, Reading, Waited};
 pub(crate) use samples::Samples;
+
+/// Spelling of a part of the software in counters and accounts.
+pub(crate) fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::User => "user",
+        Part::Kernel => "kernel",
+        Part::Irq => "irq",
+        Part::Softirq => "softirq",
+        Part::Scheduler => "scheduler",
+        Part::Net => "net",
+        Part::Block => "block",
+        Part::Driver => "driver",
+        Part::Dma => "dma",
+        Part::Memory => "memory",
+        Part::Copy => "copy",
+        Part::Virt => "virt",
+        Part::Poll => "poll",
+    }
+}
 
 /// What a counter counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

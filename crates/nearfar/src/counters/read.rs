@@ -254,7 +254,7 @@ impl Reading {
         for core in 0..kernel.face().cpus() {
             let times = kernel.core_times(CpuId(core));
             for part in Part::ALL {
-                self.time(format!("core{core}/busy/{}", crate::computer::part_name(part)), times.of(part));
+                self.time(format!("core{core}/busy/{}", super::part_name(part)), times.of(part));
             }
             let unmapping = kernel.waited_for_invalidations(CpuId(core));
             self.time(format!("core{core}/invalidations-waited"), unmapping);

@@ -11,7 +11,7 @@ const MOST: usize = 33;
 const FIRST: Duration = Duration::from_us(5);
 
 /// What resources have been used up to a time.
-struct Sample {
+struct UsedUntil {
     at: Time,
     hosts: Vec<Vec<Used>>,
 }
@@ -20,7 +20,7 @@ struct Sample {
 pub(crate) struct Samples {
     interval: Duration,
     next: Time,
-    kept: Vec<Sample>,
+    kept: Vec<UsedUntil>,
 }
 
 impl Default for Samples {
@@ -45,7 +45,7 @@ impl Samples {
     /// Takes a sample.
     pub fn take(&mut self, at: Time, hosts: impl Iterator<Item = Reading>) {
         let used = |reading: Reading| reading.resources.into_iter().filter(Used::is_used).collect();
-        self.kept.push(Sample { at, hosts: hosts.map(used).collect() });
+        self.kept.push(UsedUntil { at, hosts: hosts.map(used).collect() });
         if self.kept.len() == MOST {
             let mut number = 0;
             self.kept.retain(|_| {
@@ -66,8 +66,8 @@ impl Samples {
         names: &[String],
         mark: impl Fn(&str, &mut super::Resource),
     ) -> Vec<(f64, Vec<HostCounters>)> {
-        let inside: Vec<&Sample> = self.kept.iter().filter(|s| from <= s.at && s.at <= until).collect();
-        let part = |pair: &[&Sample]| {
+        let inside: Vec<&UsedUntil> = self.kept.iter().filter(|s| from <= s.at && s.at <= until).collect();
+        let part = |pair: &[&UsedUntil]| {
             let length = pair[1].at.since(pair[0].at);
             let pairs = pair[0].hosts.iter().zip(&pair[1].hosts);
             let hosts = names.iter().zip(pairs).map(|(name, (before, after))| {
