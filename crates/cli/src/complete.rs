@@ -77,7 +77,7 @@ fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
 /// The keys of the scenario, or of the machine, that the command line names.
 fn keys(current: &OsStr) -> Vec<CompletionCandidate> {
     let library = Library::built_in();
-    let words = || std::env::args().skip(1);
+    let words = || std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let scenarios = library.names("scenarios");
     let named = words().find(|word| word.ends_with(".toml") || scenarios.contains(word));
     let all = match named {

@@ -140,7 +140,7 @@ fn parser() -> clap::Command {
 fn main() -> ExitCode {
     // A shell that asks what completes a line gets its answer here, and the program ends.
     clap_complete::CompleteEnv::with_factory(parser).complete();
-    let colour = colour::choose(std::env::args());
+    let colour = colour::choose(std::env::args_os().map(|word| word.to_string_lossy().into_owned()));
     let parsed = parser().color(colour).try_get_matches();
     let Arguments { common, command } = match parsed.and_then(|found| Arguments::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
