@@ -20,7 +20,7 @@ fn written_and_read(drive: &str, events: &str) -> [Vec<bool>; 2] {
         program("a", &n.to_string(), &fio) + &format!("start = \"{start}\"\n")
     };
     let writers: String = (0..WRITERS).map(|n| job(n, "randwrite", format!("{} us", 100 * n))).collect();
-    let readers: String = (0..WRITERS).map(|n| job(n, "read", "80 ms".to_owned())).collect();
+    let readers: String = (0..WRITERS).map(|n| job(n, "read", "300 ms".to_owned())).collect();
     let device = format!("[[host.device]]\nname = \"d\"\ndrive = \"{drive}\"");
     let text = [HEAD, &host("a", "dell-t430", &device), &writers, &readers, events].concat();
     let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));

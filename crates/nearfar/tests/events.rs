@@ -42,7 +42,7 @@ const STREAM: &str = "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.001";
 fn counters_of_a_device_that_comes_back_go_on() {
     let hosts =
         ["a", "b"].map(|name| host(name, "dell-t430", "[[host.device]]\nname = \"nic\"\nnic = \"modern\""));
-    let ping = program("a", "0", "ping -c 250 -i 0.001 10.0.0.2");
+    let ping = program("a", "0", "ping -c 600 -i 0.001 10.0.0.2");
     let cut = event("100 ms", "cut", "a:nic", "") + &event("101 ms", "mend", "a:nic", "");
     // Never met if the counter starts anew.
     let late =

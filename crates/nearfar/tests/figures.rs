@@ -172,8 +172,6 @@ const READ_ELSEWHERE: &[(&str, &str)] = &[
     ("host.llc.inclusion", "read, but the snoop filter goes with it"),
     ("host.port.slot.mrrs_bytes", "the benchmark's driver, which sets cards to it"),
     ("host.port.slot-socket1.mrrs_bytes", "the benchmark's driver, which sets cards to it"),
-    ("host.port.slot.slots", "scenarios of computers, which have several devices"),
-    ("host.port.slot-socket1.slots", "scenarios of computers, which have several devices"),
     ("host.core.store_buffer", "a kernel's cores, in scenarios of computers"),
     ("host.core.access_interval", "a kernel's cores, in scenarios of computers"),
     ("host.core.store_interval", "a kernel's cores, in scenarios of computers"),

@@ -210,6 +210,8 @@ impl Ping {
             match socket.send(cpu, self.host, sequence, self.size) {
                 // Without a carrier, the packet is lost; like the original, report it and continue.
                 Ok(()) | Err(Error::Io) => {}
+                // As it is if the device goes while the program runs.
+                Err(Error::Unreachable) if sequence > 1 => {}
                 Err(error) => return Err(error),
             }
             cpu.sync().await;
