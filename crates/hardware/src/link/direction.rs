@@ -33,6 +33,8 @@ pub struct Direction {
     replay: ReplayBuffer,
     /// Since when a TLP that was sent again has been under way.
     repairing_since: Option<Time>,
+    /// Until when what was sent again has been accounted for.
+    repaired_until: Time,
     wire: Wire,
     receiver: Receiver,
     counters: DirectionCounters,
@@ -55,6 +57,7 @@ impl Direction {
             plans: Plans::default(),
             replay: ReplayBuffer::new(receiver.replay_tlps),
             repairing_since: None,
+            repaired_until: Time::ZERO,
             wire: Wire::new(speed, beat, params.latency, receiver.cut_through),
             receiver: Receiver::new(receiver),
             counters: DirectionCounters::default(),
@@ -376,6 +379,7 @@ impl Direction {
         let progress = self.replay.retire(now, |copy| packets.free(copy));
         if progress && let Some(since) = self.repairing_since.take() {
             self.counters.repairing += now.since(since);
+            self.repaired_until = now;
         }
         if progress
             && let Some(timeout) = timeout
@@ -407,6 +411,12 @@ impl Direction {
         has
     }
 
+    /// How long TLPs that were sent again have been under way until `now`.
+    pub fn repairing_until(&self, now: Time) -> Duration {
+        let under_way = self.repairing_since.map_or(Duration::ZERO, |since| now.since(since));
+        self.counters.repairing + under_way
+    }
+
     /// Counts a replay. Returns whether the link has to retrain first, as there were too many without progress.
     pub fn begin_replay(&mut self, cx: &mut LinkContext<'_>) -> bool {
         let rolled_over = self.replay.begin_replay();
@@ -416,7 +426,8 @@ impl Direction {
         }
         self.counters.replays += 1;
         if self.repairing_since.is_none() {
-            self.repairing_since = self.replay.copies().front().map(|oldest| oldest.sent);
+            let sent = self.replay.copies().front().map(|oldest| oldest.sent);
+            self.repairing_since = sent.map(|sent| sent.max(self.repaired_until).min(cx.scheduler.now()));
         }
         rolled_over
     }

@@ -126,7 +126,12 @@ impl Link {
     pub fn counters_until(&self, side: Side, now: Time) -> DirectionCounters {
         let direction = self.sent_by(side);
         let (busy, stalled) = direction.times(now);
-        DirectionCounters { busy, stalled, ..direction.counters().clone() }
+        DirectionCounters {
+            busy,
+            repairing: direction.repairing_until(now),
+            stalled,
+            ..direction.counters().clone()
+        }
     }
 
     /// TLPs of `side` that wait for credits or behind older TLPs.

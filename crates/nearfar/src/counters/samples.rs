@@ -8,7 +8,7 @@ use super::read::{self, Reading, Used};
 /// Samples kept; with more, every second one goes and the interval doubles.
 const MOST: usize = 17;
 /// First interval: shorter phases are not told apart.
-const FIRST: Duration = Duration::from_us(100);
+const FIRST: Duration = Duration::from_us(250);
 
 /// What resources have been used up to a time.
 struct UsedUntil {
