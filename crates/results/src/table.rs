@@ -17,7 +17,7 @@ pub enum Fit {
     /// Move the last column, which holds sentences, below the rest of its row.
     LastBelow,
     /// Move the first column, which holds names, above the rest of its row, once for equal consecutive names; if
-    /// still too wide, as [`Self::Blocks`].
+    /// still too wide, in blocks.
     FirstAbove,
     /// Swap rows and columns if that is narrow enough, or else fold each row over several lines, the first of which
     /// starts with this number of leading columns.

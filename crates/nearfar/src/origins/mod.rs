@@ -2,7 +2,7 @@
 //!
 //! A figure is in use if the part that has it was: a socket whose cores ran the programs, a device with packets on its
 //! link and its slot, an IOMMU that translated, the links between sockets if something crossed them. Counters say so.
-//! Whether a result depends on a figure in use is another question, which [`uncertainty`](crate::uncertainty) answers.
+//! Whether a result depends on a figure in use is another question, which [`uncertainty`] answers.
 //!
 //! | file | subject |
 //! |---|---|
