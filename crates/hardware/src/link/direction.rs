@@ -1,6 +1,6 @@
 //! One direction of a link: from handing a TLP to its transmitter until the receiver has freed its buffer.
 
-use engine::{Busy, Epoch};
+use engine::{Busy, Epoch, WaitTime};
 use units::{Duration, Time};
 use wire::pcie::{FlowClass, Generation, Width};
 
@@ -31,10 +31,8 @@ pub struct Direction {
     plans: Plans,
     /// Unacknowledged TLPs.
     replay: ReplayBuffer,
-    /// Since when a TLP that was sent again has been under way.
-    repairing_since: Option<Time>,
-    /// Until when what was sent again has been accounted for.
-    repaired_until: Time,
+    /// Time during which a TLP that was sent again has been under way.
+    repairing: WaitTime,
     wire: Wire,
     receiver: Receiver,
     counters: DirectionCounters,
@@ -56,8 +54,7 @@ impl Direction {
             queues: Queues::new(&receiver.credits),
             plans: Plans::default(),
             replay: ReplayBuffer::new(receiver.replay_tlps),
-            repairing_since: None,
-            repaired_until: Time::ZERO,
+            repairing: WaitTime::default(),
             wire: Wire::new(speed, beat, params.latency, receiver.cut_through),
             receiver: Receiver::new(receiver),
             counters: DirectionCounters::default(),
@@ -86,9 +83,10 @@ impl Direction {
         &self.counters
     }
 
-    /// How long the wire was busy, and how long a TLP has waited, up to `now`.
-    pub fn times(&self, now: Time) -> (Duration, Duration) {
-        (self.busy.until(now), self.queues.starved(now))
+    /// Counters with times up to `now`.
+    pub fn counters_until(&self, now: Time) -> DirectionCounters {
+        let (busy, stalled) = (self.busy.until(now), self.queues.starved(now));
+        DirectionCounters { busy, stalled, repairing: self.repairing.until(now), ..self.counters.clone() }
     }
 
     /// Current epoch; both directions of a link have the same.
@@ -377,9 +375,8 @@ impl Direction {
     pub fn retire(&mut self, cx: &mut LinkContext<'_>, now: Time, timeout: Option<Duration>) -> bool {
         let packets = &mut *cx.packets;
         let progress = self.replay.retire(now, |copy| packets.free(copy));
-        if progress && let Some(since) = self.repairing_since.take() {
-            self.counters.repairing += now.since(since);
-            self.repaired_until = now;
+        if progress {
+            self.repairing.end(now);
         }
         if progress
             && let Some(timeout) = timeout
@@ -411,12 +408,6 @@ impl Direction {
         has
     }
 
-    /// How long TLPs that were sent again have been under way until `now`.
-    pub fn repairing_until(&self, now: Time) -> Duration {
-        let under_way = self.repairing_since.map_or(Duration::ZERO, |since| now.since(since));
-        self.counters.repairing + under_way
-    }
-
     /// Counts a replay. Returns whether the link has to retrain first, as there were too many without progress.
     pub fn begin_replay(&mut self, cx: &mut LinkContext<'_>) -> bool {
         let rolled_over = self.replay.begin_replay();
@@ -425,9 +416,8 @@ impl Direction {
             cx.scheduler.at(cx.scheduler.now(), Event::LinkError(self.from, Detected::ReplayRollover));
         }
         self.counters.replays += 1;
-        if self.repairing_since.is_none() {
-            let sent = self.replay.copies().front().map(|oldest| oldest.sent);
-            self.repairing_since = sent.map(|sent| sent.max(self.repaired_until).min(cx.scheduler.now()));
+        if let Some(oldest) = self.replay.copies().front() {
+            self.repairing.begin(oldest.sent.min(cx.scheduler.now()));
         }
         rolled_over
     }
@@ -553,7 +543,7 @@ impl Direction {
         };
         self.queues.clear(now, &mut free);
         self.replay.clear(free);
-        self.repairing_since = None;
+        self.repairing.end(now);
         self.plans = Plans::default();
         self.receiver.clear();
         self.busy.cancel(now);

@@ -124,14 +124,7 @@ impl Link {
 
     /// As [`counters`](Self::counters), with times up to `now`.
     pub fn counters_until(&self, side: Side, now: Time) -> DirectionCounters {
-        let direction = self.sent_by(side);
-        let (busy, stalled) = direction.times(now);
-        DirectionCounters {
-            busy,
-            repairing: direction.repairing_until(now),
-            stalled,
-            ..direction.counters().clone()
-        }
+        self.sent_by(side).counters_until(now)
     }
 
     /// TLPs of `side` that wait for credits or behind older TLPs.

@@ -120,9 +120,9 @@ impl Host {
         &self.counters
     }
 
-    /// How long reads of peers have waited for a place among the pieces under way.
-    pub fn peer_reads_waited(&self) -> Duration {
-        self.inbound.peers.waited()
+    /// How long reads of peers have waited for a place among the pieces under way, until `now`.
+    pub fn peer_reads_waited(&self, now: Time) -> Duration {
+        self.inbound.peers.waited(now)
     }
 
     /// Requests of cores that wait for completions, and of devices that wait for a translation or a peer; 0 at rest.

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use engine::Epoch;
+use engine::{Epoch, WaitTime};
 use units::{Bytes, Duration, Time};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
@@ -71,10 +71,8 @@ pub(super) struct Peers {
     waiting: VecDeque<u32>,
     places: Vec<Option<PeerPiece>>,
     free: VecDeque<u16>,
-    /// Since when a read has waited for a free place.
-    waits_since: Option<Time>,
-    /// How long reads have waited for free places.
-    waited: Duration,
+    /// Time during which a read has waited for a free place.
+    waited: WaitTime,
     /// Ends with each piece requested, so that a timeout finds its own piece only.
     epoch: Epoch,
     /// Reused, so that a copy allocates nothing.
@@ -94,9 +92,9 @@ impl Peers {
         self.places.len()
     }
 
-    /// How long reads have waited for free places.
-    pub fn waited(&self) -> Duration {
-        self.waited
+    /// How long reads have waited for free places, until `now`.
+    pub fn waited(&self, now: Time) -> Duration {
+        self.waited.until(now)
     }
 
     /// Number of reads that are split, and of their outstanding pieces.
@@ -249,12 +247,9 @@ impl Peers {
         let now = means.cx.now();
         while let Some(&index) = self.waiting.front() {
             let Some(place) = self.free.pop_front() else {
-                self.waits_since.get_or_insert(now);
-                return;
+                return self.waited.begin(now);
             };
-            if let Some(since) = self.waits_since.take() {
-                self.waited += now.since(since);
-            }
+            self.waited.end(now);
             let read = self.reads[index as usize].as_mut().expect("a read that waits is not over");
             let largest = means.ports[read.from].params().peer_reads.map_or(u32::MAX, |own| own.largest);
             let at = read.target + u64::from(read.requested_bytes);

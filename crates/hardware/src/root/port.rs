@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use engine::Busy;
 use units::{Duration, Time};
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, header, pcie_cap, slot,
@@ -52,7 +53,7 @@ pub struct RootPort {
     /// When the last TLP forwarded to a peer leaves.
     last_to_peer: Time,
     /// How long its path for writes to peers has been occupied.
-    peer_writes_busy: Duration,
+    peer_writes: Busy,
     /// Places for posted writes of cores.
     places: PostedPlaces,
 }
@@ -118,7 +119,7 @@ impl RootPort {
             intake: Intake::new(&params),
             last_completion: Time::ZERO,
             last_to_peer: Time::ZERO,
-            peer_writes_busy: Duration::ZERO,
+            peer_writes: Busy::default(),
             places: PostedPlaces::new(params.posted_places),
             params,
         }
@@ -385,13 +386,14 @@ impl RootPort {
 
     /// Lets time pass between the pieces of writes to peers.
     pub(super) fn space_peer_writes(&mut self) {
-        self.last_to_peer += self.params.peer_write_interval;
-        self.peer_writes_busy += self.params.peer_write_interval;
+        let interval = self.params.peer_write_interval;
+        self.peer_writes.add(self.last_to_peer, interval);
+        self.last_to_peer += interval;
     }
 
     /// How long its path for writes to peers has been occupied, until `now`.
     pub fn peer_writes_busy(&self, now: Time) -> Duration {
-        self.peer_writes_busy.saturating_sub(self.last_to_peer.max(now).since(now))
+        self.peer_writes.until(now)
     }
 
     /// Whether it has room for another posted write of a core.

@@ -249,19 +249,17 @@ impl<'a> Counting<'a> {
 
     /// Cores at which interrupts of devices have arrived.
     fn interrupt_cores(&self, computers: &Computers, before: &Arrivals) -> Vec<InterruptCore> {
-        let mut all = Vec::new();
-        for (number, (host, before)) in computers.hosts().iter().zip(before).enumerate() {
-            let functions = host.kernel.pci();
-            for (irq, _, core, count) in host.kernel.interrupts() {
-                if count == before.get(&irq).copied().unwrap_or_default() {
-                    continue;
-                }
-                let Some(function) = functions.iter().find(|f| f.irqs.contains(&irq)) else { continue };
-                let device = computers.device_of(number, function.address());
-                all.push(InterruptCore { host: number, device, core: core.0 });
-            }
-        }
-        all
+        let hosts = computers.hosts().iter().zip(before).enumerate();
+        let of_host = |(host, (own, before)): (usize, (&Computer, &BTreeMap<Irq, u64>))| {
+            let all = arrived(own, before, |_| true).into_iter();
+            let core = |(function, _, core, _): ArrivedInterrupt| InterruptCore {
+                host,
+                device: computers.device_of(host, function.address()),
+                core: core.0,
+            };
+            all.map(core).collect::<Vec<_>>()
+        };
+        hosts.flat_map(of_host).collect()
     }
 
     /// Marks what a program's work goes through, and finds what was full in parts of its window.
@@ -289,20 +287,14 @@ impl<'a> Counting<'a> {
     fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {
         let mut all = Vec::new();
         for (host, before) in computers.hosts().iter().zip(before) {
-            let functions = host.kernel.pci();
             let node = |core: CpuId| {
                 computers.simulation().with(|fabric, _| {
                     let node = fabric.host(host.host).memory.node_of_core(hardware::memory::CoreId(core.0));
                     node.map_or(0, |node| node.0)
                 })
             };
-            for (irq, line, core, count) in host.kernel.interrupts() {
-                // Those of a kernel that has started anew count from zero.
-                let earlier = before.get(&irq).copied().unwrap_or_default();
-                let count = count.checked_sub(earlier).unwrap_or(count);
-                // Root ports have interrupts too, of hot plug and errors.
-                let of = |f: &&kernel::FunctionInfo| f.irqs.contains(&irq) && f.buses.is_none();
-                let Some(function) = functions.iter().find(of).filter(|_| count > 0) else { continue };
+            // Root ports have interrupts too, of hot plug and errors.
+            for (function, line, core, count) in arrived(host, before, |function| function.buses.is_none()) {
                 all.push(Arrival {
                     host: host.name.clone(),
                     line,
@@ -317,14 +309,36 @@ impl<'a> Counting<'a> {
     }
 }
 
+/// An interrupt that has arrived: the function that sent it, its name, its core, and how often.
+type ArrivedInterrupt = (kernel::FunctionInfo, String, CpuId, u64);
+
+/// Interrupts of a host's functions of a kind that have arrived since each had `before`.
+fn arrived(
+    host: &Computer,
+    before: &BTreeMap<Irq, u64>,
+    is_meant: impl Fn(&kernel::FunctionInfo) -> bool,
+) -> Vec<ArrivedInterrupt> {
+    let functions = host.kernel.pci();
+    let since = |(irq, line, core, count): (Irq, String, CpuId, u64)| {
+        // Those of a kernel that has started anew count from zero.
+        let earlier = before.get(&irq).copied().unwrap_or_default();
+        let count = count.checked_sub(earlier).unwrap_or(count);
+        let function = functions.iter().find(|own| own.irqs.contains(&irq) && is_meant(own))?;
+        (count > 0).then(|| (function.clone(), line, core, count))
+    };
+    host.kernel.interrupts().into_iter().filter_map(since).collect()
+}
+
 impl Observer for Counting<'_> {
     fn booted(&mut self, _: &Computers) {}
 
     fn began(&mut self, programs: &[usize], computers: &Computers) {
         let (now, counts) = (computers.simulation().now(), Rc::new(self.counts(computers)));
         self.began.extend(programs.iter().map(|&program| (program, (now, Rc::clone(&counts)))));
-        let readings = self.readings(computers).into_iter().map(|(_, reading)| reading);
-        self.samples.begin(now, readings);
+        if !self.samples.have_begun() {
+            let readings = self.readings(computers).into_iter().map(|(_, reading)| reading);
+            self.samples.take(now, readings);
+        }
     }
 
     fn opened(&mut self, program: usize, devices: &BTreeSet<String>) {

@@ -110,21 +110,19 @@ impl Disturbances<'_> {
         notes
     }
 
-    /// Retransmissions of TCP, of the packets that were sent.
+    /// What TCP sent again after a timeout or as a tail loss probe, of the packets that were sent.
     fn transport(&self) -> Vec<String> {
         let of = |what: &str| self.host.of(&format!("kernel/tcp/{what}"));
-        let (timeouts, probes, again) = (of("timeouts"), of("tail-probes"), of("retransmitted"));
+        let (timeouts, probes) = (of("timeouts"), of("tail-probes"));
         let is_sent = |counter: &&Counter| counter.name.ends_with("/tx-packets");
         let sent: u64 = self.host.counters.iter().filter(is_sent).map(|counter| counter.value).sum();
-        let lost = again.max(timeouts + probes);
-        let share = lost as f64 / sent.max(1) as f64;
+        let share = (timeouts + probes) as f64 / sent.max(1) as f64;
         if sent == 0 || share <= TOLD {
             return Vec::new();
         }
-        let again = if again > 0 { format!("{again} packets sent again, ") } else { String::new() };
         let host = &self.host.host;
         vec![format!(
-            "TCP of {host}: {again}{timeouts} timeouts and {probes} tail loss probes, for {:.1} % of the packets sent",
+            "TCP of {host}: {timeouts} timeouts and {probes} tail loss probes, for {:.1} % of the packets sent",
             100.0 * share
         )]
     }

@@ -233,7 +233,7 @@ impl Reading {
             reading.time(format!("port{number}/peer-writes-busy"), peers);
             reading.used(Kind::RootPort, format!("port{number}/peer-writes"), 1, peers.as_ps().into());
         }
-        let waited = host.peer_reads_waited();
+        let waited = host.peer_reads_waited(now);
         reading.time("root/peer-reads-waited".into(), waited);
         reading.used(Kind::Tags, "root/peer-reads", 1, waited.as_ps().into());
         reading

@@ -35,11 +35,9 @@ impl Samples {
         self.next
     }
 
-    /// Takes the first sample; later calls change nothing.
-    pub fn begin(&mut self, at: Time, hosts: impl Iterator<Item = Reading>) {
-        if self.kept.is_empty() {
-            self.take(at, hosts);
-        }
+    /// Whether the first sample has been taken.
+    pub fn have_begun(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     /// Takes a sample.

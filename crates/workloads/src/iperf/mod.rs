@@ -22,3 +22,9 @@ pub use three::Iperf3;
 pub(crate) use three::UNMODELLED as UNMODELLED_3;
 pub use two::Iperf;
 pub(crate) use two::UNMODELLED;
+
+/// Checks a number of bytes, blocks or datagrams to send.
+fn amount_within(count: u64) -> Result<u64, String> {
+    const MOST: u64 = 1 << 50;
+    if (1..=MOST).contains(&count) { Ok(count) } else { Err(format!("{count} is not in 1..={MOST}")) }
+}

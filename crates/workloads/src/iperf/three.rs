@@ -12,6 +12,7 @@ use platform::socket::{TcpListener, TcpStream, UdpSocket};
 use platform::sync::Completion;
 use units::Duration;
 
+use super::amount_within;
 use super::control::{self, Iperf3Order};
 use super::json;
 use super::print::{self, IperfVersion};
@@ -136,12 +137,7 @@ pub struct Iperf3 {
 }
 
 fn amount(text: &str) -> Result<u64, String> {
-    let count = binary_size(text)?;
-    if (1..=1 << 50).contains(&count) {
-        Ok(count)
-    } else {
-        Err(format!("{count} is not in 1..={}", 1u64 << 50))
-    }
+    amount_within(binary_size(text)?)
 }
 
 fn call(text: &str) -> Result<u32, String> {

@@ -11,6 +11,7 @@ use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, Policy};
 use units::{Duration, Time};
 
+use super::amount_within;
 use super::print::{self, IperfVersion};
 use super::stream::{self, DatagramKind, HEADER, StreamExtent, StreamSettings, StreamTally};
 use crate::options::{duration, length, mixed_size, peer, within};
@@ -105,12 +106,7 @@ pub struct Iperf {
 
 /// Bytes to send.
 pub(super) fn amount(text: &str) -> Result<u64, String> {
-    let bytes = mixed_size(text)?;
-    if (1..=1 << 50).contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err(format!("{bytes} is not in 1..={}", 1u64 << 50))
-    }
+    amount_within(mixed_size(text)?)
 }
 
 fn call(text: &str) -> Result<u32, String> {
