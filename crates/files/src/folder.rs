@@ -202,6 +202,10 @@ fn link(part: &OsStr) -> FileRefused {
     refused(format!("`{}` is a symbolic link, and may lead elsewhere", part.to_string_lossy()), BELOW)
 }
 
+fn irregular() -> FileRefused {
+    refused("it is not a regular file", "a file that does not exist yet")
+}
+
 fn is_link(folder: &OwnedFd, name: &OsStr) -> bool {
     rustix::fs::readlinkat(folder, name, Vec::new()).is_ok()
 }
@@ -218,12 +222,10 @@ fn existing(folder: &OwnedFd, name: &OsStr, access: OFlags) -> Result<Option<Fil
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(link(name)),
+        Err(Errno::ISDIR) => return Err(irregular()),
         Err(error) => return Err(error.into()),
     };
-    match file.metadata()?.is_file() {
-        true => Ok(Some(file)),
-        false => Err(refused("it is not a regular file", "a file that does not exist yet")),
-    }
+    if file.metadata()?.is_file() { Ok(Some(file)) } else { Err(irregular()) }
 }
 
 /// What follows a drive's blocks in their file. The blocks come first, so that other programs read the file as a raw

@@ -31,15 +31,15 @@ fn a_fitted_figure_is_written_with_its_statement_and_comments_stay() {
                 [host.llc] # the cache\nddio_ways = { value = 3, source = \"assumed: three\" } # a guess\n";
     let mut doc = Doc::<Machine>::from_text(&Library::built_in(), "mine.toml", text);
     assert_eq!(doc.read().unwrap().host.llc.ddio_ways.value, 3);
-    let fitted = |source: &str| Provenance {
+    let fitted = |source: &str, uncertainty: &str| Provenance {
         source: source.into(),
         kind: Kind::Fitted,
         determined: Some(Determined::Well),
-        uncertainty: Some("0.4 ns".into()),
+        uncertainty: Some(uncertainty.into()),
         without: None,
     };
-    doc.set_figure("host.llc.ddio_ways", "2", fitted("fitted: lat_dma_sweep_wrrd")).unwrap();
-    doc.set_figure("host.dram.access", "68.2 ns", fitted("lat_dma_sweep_rd, cold")).unwrap();
+    doc.set_figure("host.llc.ddio_ways", "2", fitted("fitted: lat_dma_sweep_wrrd", "10 %")).unwrap();
+    doc.set_figure("host.dram.access", "68.2 ns", fitted("lat_dma_sweep_rd, cold", "0.4 ns")).unwrap();
     doc.set("summary", "Mine, fitted").unwrap();
     let written = doc.to_text().unwrap();
     expect![[r##"
@@ -49,7 +49,7 @@ fn a_fitted_figure_is_written_with_its_statement_and_comments_stay() {
         summary = "Mine, fitted"
 
         [host.llc] # the cache
-        ddio_ways = { value = 2, source = "fitted: lat_dma_sweep_wrrd", determined = "well", uncertainty = "0.4 ns" } # a guess
+        ddio_ways = { value = 2, source = "fitted: lat_dma_sweep_wrrd", determined = "well", uncertainty = "10 %" } # a guess
 
         [host.dram]
         access = { value = "68.2 ns", source = "lat_dma_sweep_rd, cold", kind = "fitted", determined = "well", uncertainty = "0.4 ns" }

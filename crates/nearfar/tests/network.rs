@@ -231,8 +231,8 @@ fn virtual_functions_talk_inside_the_nic_and_over_the_wire() {
         assert_eq!(ping(n, "received"), Some(10.0), "{done:?}");
     }
     // Inside, a frame takes what both halves of the NIC take of one on the wire, and shares a link with the answer: a short
-    // cable saves as little as it costs.
-    let [inside, outside] = [0, 1].map(|n| ping(n, "round trip p50").unwrap_or_default());
+    // cable saves as little as it costs. The first echoes find cold caches.
+    let [inside, outside] = [0, 1].map(|n| ping(n, "round trip min").unwrap_or_default());
     assert!((0.95..1.05).contains(&(inside / outside)), "{done:?}");
     let error = load(&|text| text.replace("vfs = 2", "vfs = 17")).unwrap_err().to_string();
     assert!(error.contains("17 virtual functions") && error.contains("at most 16"), "{error}");

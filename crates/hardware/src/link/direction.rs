@@ -78,7 +78,7 @@ impl Direction {
         &self.queues
     }
 
-    /// Counts of TLPs and DLLPs.
+    /// Counts of TLPs and DLLPs, without times: [`counters_until`](Self::counters_until) has them.
     pub fn counters(&self) -> &DirectionCounters {
         &self.counters
     }

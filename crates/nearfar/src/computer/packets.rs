@@ -135,7 +135,7 @@ fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> NicCount
             counted.links += 1;
             counted.ps_per_byte = link.wire_time_per_byte_ps();
             for (way, side) in counted.directions.iter_mut().zip([Side::Downstream, Side::Upstream]) {
-                way.add(link.counters(side), counted.ps_per_byte);
+                way.add(&link.counters_until(side, counted.at), counted.ps_per_byte);
             }
         }
     });
