@@ -17,9 +17,6 @@ use platform::mover::DataMover;
 use units::{Duration, Iova, Time};
 use wire::pcie::config::ConfigEffect;
 
-/// Marks its own requests.
-const MARK: Token = Token(u64::MAX);
-
 /// Bytes that a rogue function writes: nothing else does.
 pub const LINE: [u8; 64] = *b"a rogue function wrote this line, which nobody has asked it for.";
 
@@ -114,7 +111,12 @@ impl Iterator for RogueTries {
 }
 
 /// What a [`Rogue`] and its [`RogueHandle`] share.
-type RogueAnswer = Rc<RefCell<Option<RogueHeard>>>;
+#[derive(Clone)]
+struct RogueAnswer {
+    heard: Rc<RefCell<Option<RogueHeard>>>,
+    /// Marks its own requests.
+    mark: Token,
+}
 
 /// Tells a [`Rogue`] what to try.
 #[derive(Clone)]
@@ -123,13 +125,13 @@ pub struct RogueHandle(RogueAnswer);
 impl RogueHandle {
     /// Lets a function send one try, once it has heard of the one before.
     pub fn send(&self, bus: &mut dyn DeviceBus, function: FunctionIndex, one: RogueTry) {
-        self.0.replace(None);
+        self.0.heard.replace(None);
         let attributes = DmaAttributes { translated: one.translated, ..DmaAttributes::default() };
         let request = |length: usize| Dma {
             function,
             address: Iova::new(one.address),
             length: length as u32,
-            token: MARK,
+            token: self.0.mark,
             attributes,
         };
         match one.what {
@@ -141,7 +143,7 @@ impl RogueHandle {
 
     /// What the function has heard of the last try, if it has.
     pub fn heard(&self) -> Option<RogueHeard> {
-        self.0.borrow().clone()
+        self.0.heard.borrow().clone()
     }
 }
 
@@ -152,17 +154,17 @@ pub struct Rogue {
 }
 
 impl Rogue {
-    /// Wraps a device.
-    pub fn new(device: Box<dyn Device>) -> (Self, RogueHandle) {
-        let shared = RogueAnswer::default();
-        (Self { device, shared: Rc::clone(&shared) }, RogueHandle(shared))
+    /// Wraps a device, which may be one already: a random `mark` tells its own requests from all others.
+    pub fn new(device: Box<dyn Device>, mark: u64) -> (Self, RogueHandle) {
+        let shared = RogueAnswer { heard: Rc::default(), mark: Token(mark | 1 << 63) };
+        (Self { device, shared: shared.clone() }, RogueHandle(shared))
     }
 
     /// Notes what was heard of its own request. Returns whether it is one.
     fn hears(&self, token: Token, heard: impl FnOnce() -> RogueHeard) -> bool {
-        let is_own = token == MARK;
+        let is_own = token == self.shared.mark;
         if is_own {
-            self.shared.replace(Some(heard()));
+            self.shared.heard.replace(Some(heard()));
         }
         is_own
     }

@@ -23,6 +23,7 @@ pub fn run(data: &[u8]) {
         }],
         gpus: 1,
         user_drives: 1,
+        functions: vec!["a:ssd".to_owned()],
         polled: Vec::new(),
     };
     let program = workloads::parse_with(line, &files).and_then(|program| {

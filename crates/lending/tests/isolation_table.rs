@@ -91,7 +91,7 @@ impl Lent {
         let mut handle = None;
         cluster.simulation.with(|fabric, _| {
             fabric.endpoint_mut(cluster.hosts[LENDER].copiers[0]).wrap(|inner| {
-                let (rogue, own) = Rogue::new(inner);
+                let (rogue, own) = Rogue::new(inner, 0);
                 handle = Some(own);
                 Box::new(rogue)
             });

@@ -106,6 +106,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/remote-memory.toml",
     "scenarios/stream.toml",
     "scenarios/two-socket-nic.toml",
+    "scenarios/rogue.toml",
 ];
 
 /// A list of folders to search before the built-in files.

@@ -287,7 +287,8 @@ pub fn rate(counter: &Counter, window: &Window) -> Option<f64> {
     let per = |length: f64| (length > 0.0).then(|| counter.value as f64 / length);
     match counter.unit {
         Unit::Bytes | Unit::Events => per(window.length.as_s_f64()),
-        Unit::Time | Unit::Held => per(window.length.as_ps() as f64),
+        Unit::Time => per(window.length.as_ps() as f64),
+        Unit::Held => per(window.length.as_ns_f64()),
         Unit::Kept => Some(0.0),
     }
 }

@@ -93,6 +93,8 @@ fn what_cannot_be_is_refused_at_its_line() {
         // dd
         ("dd if=/dev/zero of=/dev/null", "give count="),
         ("dd if=/dev/zero of=/dev/null count=0", "nothing is to be copied"),
+        ("dd if=/dev/zero of=/dev/null count=1 skip=9223372036854775812", "no file is as long"),
+        ("dd if=/dev/zero of=/dev/null count=1 seek=36028797018963968", "no file is as long"),
         ("dd if=/dev/nvme0n1 of=/dev/null skip=999g", "within the devices"),
         ("dd if=/dev/nvme3n1 of=/dev/null count=1", "the host has /dev/nvme0n1"),
         ("dd of=/dev/null count=1", "give if="),
@@ -436,6 +438,7 @@ proptest::proptest! {
             polled: vec!["uio0".into()],
             gpus: 2,
             user_drives: 1,
+            functions: vec!["a:ssd".to_owned()],
         };
         let refused = workloads::parse(&line).and_then(|program| program.check(&premises)).err();
         proptest::prop_assert!(refused.is_none_or(|refused| !refused.message.is_empty()));

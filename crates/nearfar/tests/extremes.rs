@@ -1,16 +1,18 @@
 //! Whatever figure of a machine, card, NIC, drive or kernel is made extreme: it is refused when it is read, or it works, or it is
-//! said why not. Nothing panics.
+//! said why not, at the latest after a simulated day. Nothing panics.
 
 mod scenario;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration as RealTime, Instant};
 
 use machine::{
     ComputerScenario, ComputerSetup, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, Scenario,
     Setup,
 };
 use nearfar::bench::Effort;
-use nearfar::computer::Computers;
+use nearfar::computer::{ComputerError, Computers, run_counted};
+use nearfar::{Progress, Silent};
 use rayon::prelude::*;
 use scenario::HEAD;
 
@@ -44,7 +46,7 @@ fn tries<T: Kindred>(name: &str, within: &str) -> Vec<(String, String)> {
 
 /// Makes the tries; `attempt` reads a scenario so changed and does something with it.
 fn check(tries: &[(String, String)], attempt: impl Fn(&str, &str) + Sync) {
-    assert!(tries.len() > 100);
+    assert!(tries.len() > 20);
     let panics = tries.par_iter().filter_map(|(path, value)| {
         catch_unwind(AssertUnwindSafe(|| attempt(path, value))).err().map(|_| format!("{path}={value}"))
     });
@@ -70,6 +72,59 @@ fn hosts_boot_or_say_why_not() {
         let Ok(setup) = ComputerSetup::load(&library, &doc) else { return };
         let _ = Computers::new(&setup).and_then(|computers| computers.boot());
     });
+}
+
+/// A minute of this is waited for.
+struct Patience(Instant);
+
+impl Progress for Patience {
+    fn is_awaited(&self) -> bool {
+        self.0.elapsed() < RealTime::from_secs(60)
+    }
+}
+
+/// Times add up over many accesses, and never wrap.
+#[test]
+fn programs_run_with_the_longest_times_or_say_why_not() {
+    let devices = "[[host.device]]\nname = \"n\"\nnic = \"modern\"\n[[host.device]]\ndrive = \"optane-900p\"";
+    let hosts = [scenario::host("a", "dell-t430", devices), scenario::host_with_nic("b")].concat();
+    let run = |run: &str| scenario::program("a", "0", run);
+    let programs = [
+        run("dd if=/dev/zero of=/dev/nvme0n1 bs=64k count=2"),
+        run("fio --rw=read --bs=64k --size=128k"),
+        run("ping -c 2 10.0.0.2"),
+        run("stream --array-size 2000 --ntimes 2"),
+    ];
+    let text = [HEAD, &hosts, &scenario::cable("a", "b", ""), &programs.concat()].concat();
+    let all = [
+        tries::<Machine>("dell-t430", "host.a.change"),
+        tries::<Nic>("modern", "host.a.device.0.change"),
+        tries::<Drive>("optane-900p", "host.a.device.1.change"),
+        tries::<KernelFile>("linux", "host.a.change_kernel"),
+    ];
+    let long = |(_, value): &(String, String)| value.contains("60 s") || value.contains("1000000000 cycles");
+    let long: Vec<_> = all.concat().into_iter().filter(long).collect();
+    // All of them with `NEARFAR_EXTREMES=1`.
+    let each = if std::env::var_os("NEARFAR_EXTREMES").is_some() { 1 } else { 4 };
+    let chosen: Vec<_> = long.into_iter().step_by(each).collect();
+    check(&chosen, |path, value| {
+        let library = Library::built_in();
+        let mut doc = Doc::<ComputerScenario>::from_text(&library, "x.toml", &text);
+        doc.set(path, value).unwrap();
+        let Ok(setup) = ComputerSetup::load(&library, &doc) else { return };
+        let done = run_counted(&setup, &Patience(Instant::now()));
+        assert!(!matches!(done, Err(ComputerError::Unwanted)), "it hangs");
+    });
+}
+
+/// Sixteen pauses of a day: the run ends after the first, and says what has not ended.
+#[test]
+fn a_run_of_more_than_a_day_is_told() {
+    let fio = "fio --rw=read --bs=4k --size=64k --thinktime=80000s";
+    let text =
+        [HEAD, &scenario::host_with_drive("optane-900p", "off"), &scenario::program("a", "0", fio)].concat();
+    let told = run_counted(&scenario::loaded(&text), &Silent).expect_err("it is too long").to_string();
+    assert!(told.contains("--thinktime=80000s` has not ended after") && told.contains("day"), "{told}");
 }
 
 #[test]

@@ -46,6 +46,27 @@ fn memory_does_not_grow_with_what_drives_write_and_read() {
     }
 }
 
+/// The page cache has a limit, too.
+#[test]
+fn memory_does_not_grow_with_what_goes_through_the_page_cache() {
+    let limits = "change_kernel.block.cache_limit = { value = \"1 MiB\", source = \"assumed: less than is written\" }\n\
+                  change_kernel.block.dirty_limit = { value = \"512 KiB\", source = \"assumed: less than is written\" }\n";
+    for job in [
+        "dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=COUNT",
+        "dd if=/dev/nvme0n1 of=/dev/null bs=64k count=COUNT",
+    ] {
+        assert_bounded(job, |times| {
+            let dd = job.replace("COUNT", &(64 * times).to_string());
+            let host = scenario::host(
+                "a",
+                "dell-t430",
+                &format!("{limits}[[host.device]]\ndrive = \"optane-900p\""),
+            );
+            [HEAD, &host, &program("a", "0", &dd)].concat()
+        });
+    }
+}
+
 #[test]
 fn memory_does_not_grow_with_what_networks_carry() {
     let hosts = [HEAD, &host_with_nic("a"), &host_with_nic("b"), &cable("a", "b", "")].concat();

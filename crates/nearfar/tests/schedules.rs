@@ -16,7 +16,7 @@ use drivers::nic::PacketSelect;
 use engine::{Rng, Seed};
 use machine::{
     Action, ComputerScenario, ComputerSetup, Doc, EventSetup, Library, LinkPlace, MemoryPolicy, NetSetting,
-    Placement, Setting, Trigger,
+    PassedSetup, Placement, Setting, Trigger,
 };
 use nearfar::Progress;
 use nearfar::computer::{ComputerError, Counts, run_counted};
@@ -128,7 +128,7 @@ fn action(setup: &ComputerSetup, rng: &mut Rng) -> Option<Action> {
     let device = |rng: &mut Rng| {
         (!own.devices.is_empty()).then(|| (host, rng.below(own.devices.len() as u64) as usize))
     };
-    match rng.below(16) {
+    match rng.below(17) {
         0 if !setup.programs.is_empty() => {
             let program = rng.below(setup.programs.len() as u64) as usize;
             let entry = &setup.programs[program];
@@ -163,7 +163,17 @@ fn action(setup: &ComputerSetup, rng: &mut Rng) -> Option<Action> {
         11 | 12 => setting(setup, rng).map(Action::Set),
         13 => Some(if rng.bool() { Action::Crash(host) } else { Action::PowerOff(host) }),
         14 if !own.vms.is_empty() => Some(Action::PowerOffVm(host, rng.below(own.vms.len() as u64) as usize)),
-        15 => Some(Action::Reboot(host, Duration::from_us(1000 + rng.below(2000)))),
+        15 => {
+            // Whole devices: its driver goes on with one that ignores it.
+            let (host, device) = device(rng)?;
+            (own.devices[device].links.len() == 1).then(|| Action::Rogue {
+                host,
+                function: PassedSetup { device, vf: None },
+                tries: 1 + rng.below(8) as u32,
+                seed: None,
+            })
+        }
+        16 => Some(Action::Reboot(host, Duration::from_us(1000 + rng.below(2000)))),
         _ => None,
     }
 }
@@ -328,6 +338,7 @@ fn schedules_have_all_kinds_of_events() {
         "PowerOffVm",
         "Reboot",
         "Revoke",
+        "Rogue",
         "Set",
         "SetAffinity",
     ];

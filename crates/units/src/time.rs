@@ -102,17 +102,18 @@ impl Duration {
     }
 }
 
+// Sums and products end at the longest time, 213 days, which no run reaches: figures come from outside and never wrap.
 impl Add<Duration> for Time {
     type Output = Time;
     #[inline]
     fn add(self, rhs: Duration) -> Time {
-        Time(self.0 + rhs.0)
+        Time(self.0.saturating_add(rhs.0))
     }
 }
 impl AddAssign<Duration> for Time {
     #[inline]
     fn add_assign(&mut self, rhs: Duration) {
-        self.0 += rhs.0;
+        *self = *self + rhs;
     }
 }
 impl Sub<Duration> for Time {
@@ -133,13 +134,13 @@ impl Add for Duration {
     type Output = Self;
     #[inline]
     fn add(self, rhs: Self) -> Self {
-        Self(self.0 + rhs.0)
+        Self(self.0.saturating_add(rhs.0))
     }
 }
 impl AddAssign for Duration {
     #[inline]
     fn add_assign(&mut self, rhs: Self) {
-        self.0 += rhs.0;
+        *self = *self + rhs;
     }
 }
 impl Sub for Duration {
@@ -159,7 +160,7 @@ impl Mul<u64> for Duration {
     type Output = Self;
     #[inline]
     fn mul(self, rhs: u64) -> Self {
-        Self(self.0 * rhs)
+        Self(self.0.saturating_mul(rhs))
     }
 }
 impl Div<u64> for Duration {
@@ -178,7 +179,7 @@ impl Div for Duration {
 }
 impl Sum for Duration {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        Self(iter.map(|d| d.0).sum())
+        iter.fold(Self(0), |sum, each| sum + each)
     }
 }
 

@@ -314,6 +314,10 @@ impl Dd {
         let count = in_bytes(count, &input, "count_bytes");
         let skip = in_bytes(skip, &input, "skip_bytes").unwrap_or(0);
         let seek = in_bytes(seek, &output, "seek_bytes").unwrap_or(0);
+        for (key, from) in [("skip", skip), ("seek", seek)] {
+            let message = format!("dd: {key}= leaves out {from} bytes, and no file is as long");
+            Refused::unless(i64::try_from(from).is_ok(), message, "counted in bs=")?;
+        }
         from.check("iflag", bs, skip)?;
         to.check("oflag", bs, seek)?;
         let fsync = conversions.contains(&"fsync") || conversions.contains(&"fdatasync");

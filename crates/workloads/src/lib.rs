@@ -26,6 +26,7 @@ mod program;
 mod random;
 mod registry;
 mod rewrite;
+pub mod rogue;
 pub mod sockperf;
 pub mod stream;
 pub mod testpmd;
@@ -33,6 +34,6 @@ mod unmodelled;
 mod usage;
 
 pub use premises::{Disk, Link, Premises, Refused};
-pub use program::{Environment, Failure, Program, Reading, Report, TrafficKind};
+pub use program::{Environment, Failure, Firmware, Program, Reading, Report, TrafficKind};
 pub use registry::{Command, JobFiles, PROGRAMS, parse, parse_with};
 pub use rewrite::{option_axis, with_option};

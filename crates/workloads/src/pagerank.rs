@@ -263,7 +263,7 @@ impl Program for PageRank {
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let Environment { kernel, cpus, seed } = environment;
+            let Environment { kernel, cpus, seed, .. } = environment;
             let fail = |error| Failure::about("pr", error);
             let graph = Graph::make(self.scale, self.degree, seed);
             let parts = RefCell::new(vec![None; cpus.len()]);

@@ -69,6 +69,8 @@ pub struct Premises {
     pub gpus: u32,
     /// Number of drives reserved for programs.
     pub user_drives: u32,
+    /// Functions with names, as events call them.
+    pub functions: Vec<String>,
 }
 
 /// A block device.

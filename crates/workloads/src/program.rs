@@ -19,6 +19,14 @@ pub struct Environment {
     pub cpus: Vec<CpuId>,
     /// Seed of its random numbers.
     pub seed: u64,
+    /// The devices' firmware, where programs can replace it.
+    pub firmware: Option<Rc<dyn Firmware>>,
+}
+
+/// The firmware of devices, which a program can replace.
+pub trait Firmware {
+    /// Lets a function ignore its driver, for that many requests, and reports where each has ended.
+    fn turn_rogue(&self, function: &str, tries: u32, seed: u64) -> Async<'static, Result<Report, Failure>>;
 }
 
 /// A measured value.

@@ -98,6 +98,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::ping::Ping>("ping").with(crate::ping::UNMODELLED),
     command::<crate::pktgen::Pktgen>("pktgen"),
     command::<crate::pagerank::PageRank>("pr"),
+    command::<crate::rogue::RogueDma>("rogue-dma"),
     command::<crate::sockperf::Sockperf>("sockperf").with(crate::sockperf::UNMODELLED),
     command::<crate::stream::Stream>("stream"),
 ];

@@ -152,7 +152,7 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
                 continue;
             }
         };
-        folders.extend(output::measured(directory));
+        folders.push(output::measured(directory)?);
         any_simulated |= comparison.is_simulated;
         for note in &comparison.notes {
             complain(&format!("warning: {note}"));

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use results::difference::{
     Difference, JsonRecord, differences, figure, inputs, is_of_figures, level, records_of,
 };
+use results::provenance::Input;
 use serde_json::{Value, json};
 
 use machine::Library;
@@ -54,7 +55,9 @@ pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
     places.reads([&arguments.first, &arguments.second])?;
     let to_stdout = places.to_stdout;
     let library = input::library(common);
-    let (mut first, mut second) = (read(&library, &arguments.first)?, read(&library, &arguments.second)?);
+    let mut read_files = Vec::new();
+    let mut first = read(&library, &arguments.first, &mut read_files)?;
+    let mut second = read(&library, &arguments.second, &mut read_files)?;
     if is_of_figures(&first) && is_of_figures(&second) {
         (first, second) = level(first, second);
     }
@@ -90,10 +93,7 @@ pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
         })
         .collect();
     let mut provenance = output::provenance(0, &[], &library);
-    provenance.files = [&arguments.first, &arguments.second]
-        .into_iter()
-        .filter_map(|path| output::input("result", path))
-        .collect();
+    provenance.files.extend(read_files);
     arguments.records.write(rows, &provenance)?;
     if !to_stdout {
         show(arguments, &inputs, &differences, alone);
@@ -202,7 +202,7 @@ fn renamed(mut record: JsonRecord, name: &str, other: &str) -> JsonRecord {
 }
 
 /// The records of a result, or one record per parameter of a machine, device or kernel file.
-fn read(library: &Library, path: &Path) -> Result<Vec<JsonRecord>, Failure> {
+fn read(library: &Library, path: &Path, read_files: &mut Vec<Input>) -> Result<Vec<JsonRecord>, Failure> {
     let is_named = !path.exists() || path.extension().is_some_and(|extension| extension == "toml");
     let is_result = path.extension().is_some_and(|extension| extension == "json");
     if let (true, false, Some(name)) = (is_named, is_result, path.to_str())
@@ -213,6 +213,11 @@ fn read(library: &Library, path: &Path) -> Result<Vec<JsonRecord>, Failure> {
     }
     let wrong = |why: String| Failure::new(format!("`{}`: {why}", path.display()));
     let bytes = files::read(path).map_err(|error| wrong(error.to_string()))?;
+    read_files.push(Input {
+        kind: "result".into(),
+        name: path.display().to_string(),
+        sha256: files::sha256(&bytes),
+    });
     records_of(files::unmarked(&bytes)).map_err(wrong)
 }
 
@@ -223,7 +228,7 @@ mod tests {
     #[test]
     fn of_two_files_every_figure_that_differs_is_told() {
         let library = Library::built_in();
-        let of = |name: &str| read(&library, Path::new(name)).ok().unwrap();
+        let of = |name: &str| read(&library, Path::new(name), &mut Vec::new()).ok().unwrap();
         let (first, second) = level(of("dell-t430"), of("dell-r730"));
         let (all, alone) = differences(&first, &second);
         assert_eq!(alone, [0, 0]);
@@ -236,7 +241,7 @@ mod tests {
             told.contains(&"host.core.frequency") && !told.contains(&"host.core.line_fill_buffers"),
             "{told:?}"
         );
-        assert!(read(&library, Path::new("dell-t43")).is_err());
+        assert!(read(&library, Path::new("dell-t43"), &mut Vec::new()).is_err());
     }
 
     /// Editors of some systems put one before a text.
@@ -250,11 +255,14 @@ mod tests {
         };
         let library = Library::built_in();
         let json = marked("a.json", br#"[{"kind": "counter", "counter": "a", "value": 1.0}]"#);
-        assert_eq!(read(&library, &json).ok().unwrap().len(), 1);
+        assert_eq!(read(&library, &json, &mut Vec::new()).ok().unwrap().len(), 1);
         let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/dell-t430.toml");
         let machine = std::fs::read(machine).unwrap();
-        let machine = read(&library, &marked("m.toml", &machine)).ok().unwrap();
-        assert_eq!(machine.len(), read(&library, Path::new("dell-t430")).ok().unwrap().len());
+        let machine = read(&library, &marked("m.toml", &machine), &mut Vec::new()).ok().unwrap();
+        assert_eq!(
+            machine.len(),
+            read(&library, Path::new("dell-t430"), &mut Vec::new()).ok().unwrap().len()
+        );
     }
 
     #[test]

@@ -85,11 +85,16 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
         let sample = arguments.sample.map(|most| most as usize);
         let all =
             leave_one_out(&arguments.directories, &options, sample, progress.as_ref()).map_err(failure)?;
-        return show_left_out(&all, arguments, &made_from(arguments, &options), to_stdout);
+        return show_left_out(&all, arguments, &made_from(arguments, &options)?, to_stdout);
     }
     if let Some(state) = &arguments.ablate {
         let done = ablate(&arguments.directories, &options, &arguments.refit, state, progress.as_ref());
-        return show_ablation(&done.map_err(failure)?, arguments, &made_from(arguments, &options), to_stdout);
+        return show_ablation(
+            &done.map_err(failure)?,
+            arguments,
+            &made_from(arguments, &options)?,
+            to_stdout,
+        );
     }
     let done = fit(&arguments.directories, &options, progress.as_ref()).map_err(failure)?;
     for doubt in &done.doubts {
@@ -102,7 +107,7 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new("these directories determine no figure: nothing is written"));
     }
     let file = arguments.output.as_deref().expect("clap asks for it");
-    let provenance = made_from(arguments, &options);
+    let provenance = made_from(arguments, &options)?;
     output::write(file, with_origin(&done.machine.to_text()?, &provenance).as_bytes())?;
     let rows: Vec<_> = done
         .figures
@@ -136,10 +141,12 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The origin of the results.
-fn made_from(arguments: &FitArgs, options: &FitOptions) -> Provenance {
+fn made_from(arguments: &FitArgs, options: &FitOptions) -> Result<Provenance, Failure> {
     let mut provenance = output::provenance(arguments.seed, &[], &options.library);
-    provenance.files.extend(arguments.directories.iter().filter_map(|folder| output::measured(folder)));
-    provenance
+    for folder in &arguments.directories {
+        provenance.files.push(output::measured(folder)?);
+    }
+    Ok(provenance)
 }
 
 /// A machine file with a first line that says how it was written; replaces an older such line.

@@ -80,15 +80,13 @@ pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &
 }
 
 /// A folder of measured files as an input.
-pub fn measured(folder: &Path) -> Option<Input> {
-    let sha256 = files::digest_folder(folder).ok()?;
-    Some(Input { kind: "measured".into(), name: folder.display().to_string(), sha256 })
-}
-
-/// A file as an input of this kind.
-pub fn input(kind: &str, path: &Path) -> Option<Input> {
-    let sha256 = files::sha256(&files::read(path).ok()?);
-    Some(Input { kind: kind.into(), name: path.display().to_string(), sha256 })
+///
+/// # Errors
+/// If a file of it cannot be read.
+pub fn measured(folder: &Path) -> Result<Input, Failure> {
+    let sha256 = files::digest_folder(folder)
+        .map_err(|error| Failure::new(format!("`{}`: {error}", folder.display())))?;
+    Ok(Input { kind: "measured".into(), name: folder.display().to_string(), sha256 })
 }
 
 /// Whether the terminal shows the provenance.

@@ -25,8 +25,8 @@ pub struct RingFill {
     pub is_tx: bool,
     /// Capacity in descriptors.
     pub entries: u32,
-    /// Descriptors posted by the driver and not completed, integrated over time in picoseconds.
-    pub descriptor_ps: u64,
+    /// Descriptors posted by the driver and not completed, integrated over time in nanoseconds.
+    pub descriptor_ns: u64,
 }
 
 /// Fill level of a ring: written by the ring, read by the handle.
@@ -35,7 +35,7 @@ pub(super) struct Filled {
     entries: Cell<u32>,
     /// Current number of descriptors, and since when.
     inside: Cell<(u16, Time)>,
-    descriptor_ps: Cell<u64>,
+    descriptor_ps: Cell<u128>,
 }
 
 impl Filled {
@@ -51,9 +51,9 @@ impl Filled {
         self.inside.set((0, Time::ZERO));
     }
 
-    fn until(&self, now: Time) -> u64 {
+    fn until(&self, now: Time) -> u128 {
         let (inside, since) = self.inside.get();
-        self.descriptor_ps.get() + u64::from(inside) * now.since(since).as_ps()
+        self.descriptor_ps.get() + u128::from(inside) * u128::from(now.since(since).as_ps())
     }
 }
 
@@ -118,7 +118,7 @@ impl NicHandle {
             queue,
             is_tx,
             entries: filled.entries.get(),
-            descriptor_ps: filled.until(now),
+            descriptor_ns: (filled.until(now) / 1_000) as u64,
         };
         used.map(fill).collect()
     }

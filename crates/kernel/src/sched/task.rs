@@ -155,12 +155,12 @@ impl Task {
     pub fn ran(&self, part: Part, time: Duration) {
         self.times.borrow_mut().add(part, time);
         let share = match self.priority.get() {
-            Priority::Nice(nice) => time.as_ps() * 1024 / weight(nice),
+            Priority::Nice(nice) => time.as_ps().saturating_mul(1024) / weight(nice),
             _ => time.as_ps(),
         };
         // The key must not change while the task is in a queue.
         if self.turns.state() != State::Runnable {
-            self.vruntime.set(self.vruntime.get() + share);
+            self.vruntime.set(self.vruntime.get().saturating_add(share));
         }
     }
 

@@ -22,8 +22,8 @@ use super::connections::{self, Medium};
 use super::counting::reading;
 use super::finished::{Ended, FinishedProgram, Subject};
 use super::processes::{Processes, has_ended};
-use super::vms::Passed;
-use super::{ComputerError, Computers, rogue, settings};
+use super::rogue::{Attacker, attack};
+use super::{ComputerError, Computers, settings};
 
 /// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);
@@ -364,22 +364,12 @@ impl<'a> Events<'a> {
                 self.tell(n, computers, async { Ok(()) });
             }
             Action::Rogue { host, function, tries, seed } => {
-                let computer = &computers.hosts()[*host];
-                let who = Passed::new(&setup.hosts[*host], &computer.devices, *function);
+                let own = Attacker::new(setup, computers, (*host, *function));
                 let rng = match seed {
                     Some(seed) => Seed::new(*seed).component("rogue"),
                     None => Seed::new(setup.seed).part(&format!("event{n}")).component("rogue"),
                 };
-                let names = setup.hosts.iter().map(|host| host.name.clone()).collect();
-                let hosts = computers.hosts().iter().map(|host| host.host).collect();
-                let hw = computers.simulation().handle();
-                let attack = rogue::attack(
-                    hw,
-                    (computer.host, computer.devices.clone(), who),
-                    (*tries, rng),
-                    (hosts, names),
-                );
-                self.tell_report(n, computers, attack);
+                self.tell_report(n, computers, attack(own, *tries, rng));
             }
             Action::Revoke(borrow) => {
                 let taken = computers.cluster().take_back(*borrow);

@@ -188,6 +188,17 @@ pub enum ComputerError {
         /// The programs that have not ended.
         running: String,
     },
+    /// Programs that have not ended after the longest time that is simulated.
+    #[error(
+        "`{running}` has not ended after {at}, and more than a day is not simulated: a time, a size or a rate of a file, a \
+         change or the command line is out of proportion"
+    )]
+    TooLong {
+        /// The time.
+        at: Time,
+        /// The programs that have not ended.
+        running: String,
+    },
     /// Nothing is left to happen, but a task is still waiting.
     #[error("{0}")]
     Deadlock(#[from] engine::Deadlock),

@@ -12,6 +12,7 @@ use units::Time;
 use workloads::{Environment, Failure, Program};
 
 use super::finished::{Ended, FinishedProgram, Subject};
+use super::rogue::Functions;
 use super::{Computer, Computers};
 
 /// The first task of a program, and the kernel that it belongs to.
@@ -97,7 +98,8 @@ impl<'a> Processes<'a> {
         let (at, host) = (self.start_of(n), &computers.hosts()[entry.host]);
         let kernel = host.kernel_of(entry.vm)?;
         let seed = Seed::new(self.setup.seed).part(&format!("program{n}")).get();
-        let environment = environment(host, &kernel, entry, seed);
+        let firmware = Rc::new(Functions::new(self.setup, computers, entry));
+        let environment = Environment { firmware: Some(firmware), ..environment(host, &kernel, entry, seed) };
         let run = entry.run.value.clone();
         let name = entry.command.split_whitespace().next().unwrap_or_default();
         let policy = policy(entry.memory);
@@ -146,7 +148,7 @@ fn environment(host: &Computer, kernel: &Kernel, entry: &ProgramSetup, seed: u64
         true => (0..kernel.cpus()).map(CpuId).collect(),
         false => entry.cpus.iter().copied().map(CpuId).collect(),
     };
-    Environment { kernel, cpus, seed }
+    Environment { kernel, cpus, seed, firmware: None }
 }
 
 /// Converts a scenario's memory policy.

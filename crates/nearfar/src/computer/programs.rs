@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::{ComputerSetup, DeviceFile, Diagnostics, PortSetup, ProgramSetup};
+use machine::{ComputerSetup, DeviceFile, Diagnostics, HostSetup, PassedSetup, PortSetup, ProgramSetup};
 use workloads::{Disk, Link, Premises, Program};
 
 /// The programs, in the scenario's order.
@@ -48,6 +48,43 @@ fn polled_nics(setup: &ComputerSetup, number: usize) -> Vec<String> {
         }
     });
     (0..ports.sum()).map(|n: u32| format!("uio{n}")).collect()
+}
+
+/// Functions with names that the host or guest of a program has, own or borrowed, each with the index of its host.
+pub(super) fn functions(setup: &ComputerSetup, entry: &ProgramSetup) -> Vec<(String, (usize, PassedSetup))> {
+    let (host, cluster) = (&setup.hosts[entry.host], &setup.cluster);
+    let borrowed = cluster.borrows.iter().filter(|borrow| borrow.by == entry.host && borrow.vm == entry.vm);
+    let borrowed = borrowed.map(|borrow| (borrow.name.value.clone(), (borrow.lender, borrow.function)));
+    let is_gone = |own: &PassedSetup| {
+        host.vms.iter().any(|vm| vm.devices.contains(own))
+            || cluster.lent_by(entry.host).any(|lent| lent == *own)
+    };
+    let own: Vec<PassedSetup> = match entry.vm {
+        Some(vm) => host.vms[vm].devices.clone(),
+        None => (0..host.devices.len())
+            .flat_map(|device| functions_of(host, device))
+            .filter(|own| !is_gone(own))
+            .collect(),
+    };
+    let named = own.into_iter().filter_map(|own| Some((name_of(host, own)?, (entry.host, own))));
+    named.chain(borrowed).collect()
+}
+
+/// A device with one link, or its virtual functions.
+fn functions_of(host: &HostSetup, device: usize) -> Vec<PassedSetup> {
+    let own = &host.devices[device];
+    match own.vfs * own.ports.len() as u16 {
+        _ if own.links.len() != 1 => Vec::new(),
+        0 => vec![PassedSetup { device, vf: None }],
+        all => (0..all).map(|vf| PassedSetup { device, vf: Some(vf) }).collect(),
+    }
+}
+
+/// The name of a function in events and loans, if its device has one.
+fn name_of(host: &HostSetup, PassedSetup { device, vf }: PassedSetup) -> Option<String> {
+    let device = host.devices[device].name.as_ref()?;
+    let vf = vf.map_or_else(String::new, |vf| format!(":vf{vf}"));
+    Some(format!("{}:{device}{vf}", host.name))
 }
 
 /// What a program will find on its host.
@@ -96,6 +133,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
         false => 0,
     };
+    let functions = functions(setup, entry).into_iter().map(|(name, _)| name).collect();
     let cpus = |all: u16| (0..all).filter(|core| entry.cpus.is_empty() || entry.cpus.contains(core));
     if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
         // A virtual NIC reaches other guests even without a cable.
@@ -114,6 +152,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
             polled: vm.nic.filter(|nic| nic.polled).map(|_| "uio0".to_owned()).into_iter().collect(),
             gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
             user_drives,
+            functions,
         };
     }
     Premises {
@@ -127,5 +166,6 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         polled: polled_nics(setup, entry.host),
         gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
         user_drives,
+        functions,
     }
 }

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use devices::rogue::{LINE, Rogue, RogueHandle, RogueHeard, RogueTries};
-use engine::{Handle, Rng};
+use engine::{Handle, Rng, Seed};
 use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
 use hardware::{Fabric, RequestEnd};
+use machine::{ComputerSetup, PassedSetup, ProgramSetup};
+use platform::cpu::Async;
 use platform::device::PortIndex;
 use units::Duration;
-use workloads::{Failure, Report};
+use workloads::{Failure, Firmware, Report};
 
 use super::vms::Passed;
+use super::{Computers, programs};
 
 /// Long enough for a posted request to arrive, wherever it goes: several times the way through two adapters and a switch.
 const SETTLES: Duration = Duration::from_us(10);
@@ -32,16 +35,60 @@ fn end_of(end: Option<RequestEnd>, heard: Option<&RogueHeard>, names: &[String])
     }
 }
 
-/// Lets a function of a host try that often to reach what is not its own, and counts where each try ends. Last come all hosts.
-pub(super) async fn attack(
+/// A function of a host, and what it may attack.
+#[derive(Clone)]
+pub(super) struct Attacker {
     hw: Handle<Fabric>,
-    (host, devices, who): (HostId, Vec<EndpointId>, Passed),
-    (tries, rng): (u32, Rng),
-    (hosts, names): (Vec<HostId>, Vec<String>),
-) -> Result<Report, Failure> {
+    who: Passed,
+    host: HostId,
+    /// Devices of its host.
+    devices: Vec<EndpointId>,
+    /// All hosts, and their names.
+    hosts: Vec<HostId>,
+    names: Vec<String>,
+}
+
+impl Attacker {
+    /// The function of the host with this index.
+    pub fn new(setup: &ComputerSetup, computers: &Computers, (host, function): (usize, PassedSetup)) -> Self {
+        let own = &computers.hosts()[host];
+        Self {
+            hw: computers.simulation().handle(),
+            who: Passed::new(&setup.hosts[host], &own.devices, function),
+            host: own.host,
+            devices: own.devices.clone(),
+            hosts: computers.hosts().iter().map(|host| host.host).collect(),
+            names: setup.hosts.iter().map(|host| host.name.clone()).collect(),
+        }
+    }
+}
+
+/// Functions that a program can turn rogue, by name.
+pub(super) struct Functions(BTreeMap<String, Attacker>);
+
+impl Functions {
+    /// Those of a program's host or guest.
+    pub fn new(setup: &ComputerSetup, computers: &Computers, entry: &ProgramSetup) -> Self {
+        let all = programs::functions(setup, entry).into_iter();
+        Self(all.map(|(name, own)| (name, Attacker::new(setup, computers, own))).collect())
+    }
+}
+
+impl Firmware for Functions {
+    fn turn_rogue(&self, function: &str, tries: u32, seed: u64) -> Async<'static, Result<Report, Failure>> {
+        match self.0.get(function).cloned() {
+            Some(attacker) => Box::pin(attack(attacker, tries, Seed::new(seed).component("rogue"))),
+            None => Box::pin(async { Err(Failure("there is no such function".to_owned())) }),
+        }
+    }
+}
+
+/// Lets a function try that often to reach what is not its own, and counts where each try ends. Last come all hosts.
+pub(super) async fn attack(own: Attacker, tries: u32, mut rng: Rng) -> Result<Report, Failure> {
+    let Attacker { hw, who, host, devices, hosts, names } = own;
     let found = hw.with(|fabric, _| who.function(fabric));
     let (device, function) = found.ok_or_else(|| Failure("the function does not exist now".to_owned()))?;
-    let handle = hw.with(|fabric, _| turn(fabric, device));
+    let handle = hw.with(|fabric, _| turn(fabric, device, rng.u64()));
     let worth = hw.with(|fabric, _| worth(fabric, host, &devices));
     let mut ends = BTreeMap::<String, u32>::new();
     for one in RogueTries::new(rng, worth).take(tries as usize) {
@@ -81,10 +128,10 @@ fn lines(fabric: &Fabric, host: HostId) -> usize {
 }
 
 /// Turns a device rogue. It goes on working.
-fn turn(fabric: &mut Fabric, device: EndpointId) -> RogueHandle {
+fn turn(fabric: &mut Fabric, device: EndpointId, mark: u64) -> RogueHandle {
     let mut handle = None;
     fabric.endpoint_mut(device).wrap(|inner| {
-        let (rogue, own) = Rogue::new(inner);
+        let (rogue, own) = Rogue::new(inner, mark);
         handle = Some(own);
         Box::new(rogue)
     });

@@ -28,6 +28,9 @@ const EVENTS_A_LOOK: u32 = 1 << 16;
 /// and cores of the largest scenario can have at one instant.
 const MOST_LOOKS: u32 = 256;
 
+/// Longest simulated time of a run: a day, which takes a year to simulate, and some time to end.
+const LONGEST: Duration = Duration::from_ms(25 * 3_600_000);
+
 /// Runs the programs of a scenario to their end. Servers run as long as other programs do; an event
 /// under way, such as a reboot, is completed.
 ///
@@ -158,7 +161,8 @@ pub fn run_watched(
         events.happen(&mut computers)?;
         let before = seen;
         let look = observer.look(&computers).unwrap_or(Time::NEVER);
-        let next = starts.last().map_or(Time::NEVER, |&(at, _)| at).min(look);
+        let end = started + LONGEST;
+        let next = starts.last().map_or(Time::NEVER, |&(at, _)| at).min(look).min(end);
         let (mut count, is_awaited) = (0u32, Cell::new(progress.is_awaited()));
         let (mut looked, mut looks, stands) = (computers.simulation().now(), 0u32, Cell::new(false));
         computers.simulation().run_while(|fabric| {
@@ -182,13 +186,18 @@ pub fn run_watched(
             return Err(ComputerError::Unwanted);
         }
         computers.check_blocks()?;
-        if stands.get() {
+        let running = || {
             let unfinished = |&n: &usize| !serves(n) && !ended.has(Subject::Program(n));
-            let running = (0..programs.len()).filter(unfinished).map(|n| setup.programs[n].run.value.clone());
-            return Err(ComputerError::StandsStill {
-                at: looked,
-                running: running.collect::<Vec<_>>().join("`, `"),
-            });
+            let running =
+                (0..programs.len()).filter(unfinished).map(|n| setup.programs[n].run.value.as_str());
+            running.collect::<Vec<_>>().join("`, `")
+        };
+        if stands.get() {
+            return Err(ComputerError::StandsStill { at: looked, running: running() });
+        }
+        let at = computers.simulation().now();
+        if at >= end {
+            return Err(ComputerError::TooLong { at, running: running() });
         }
         let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
         let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));

@@ -80,7 +80,7 @@ pub struct Counter {
     pub name: String,
     /// What [`value`](Self::value) counts.
     pub unit: Unit,
-    /// Number, or picoseconds.
+    /// Number, picoseconds, or nanoseconds times descriptors.
     pub value: u64,
 }
 
@@ -88,8 +88,8 @@ impl Counter {
     /// Value in the unit of [`Unit::name`].
     pub fn amount(&self) -> f64 {
         match self.unit {
-            Unit::Bytes | Unit::Events | Unit::Kept => self.value as f64,
-            Unit::Time | Unit::Held => self.value as f64 / 1e3,
+            Unit::Bytes | Unit::Events | Unit::Held | Unit::Kept => self.value as f64,
+            Unit::Time => self.value as f64 / 1e3,
         }
     }
 

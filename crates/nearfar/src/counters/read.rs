@@ -533,7 +533,7 @@ impl Reading {
             let way = if ring.is_tx { "tx" } else { "rx" };
             let function = if ring.function.0 == 0 { String::new() } else { format!("{}.", ring.function.0) };
             let place = format!("{name}/{way}-ring{function}{}", ring.queue);
-            self.add(format!("{place}-filled"), Unit::Held, ring.descriptor_ps);
+            self.add(format!("{place}-filled"), Unit::Held, ring.descriptor_ns);
         }
     }
 }

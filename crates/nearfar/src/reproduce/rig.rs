@@ -64,7 +64,7 @@ impl Running {
 pub fn start(kernel: Rc<Kernel>, cpus: &[u16], policy: Policy, line: &str) -> Result<Running, String> {
     let program = workloads::parse(line).map_err(|refused| refused.message)?;
     let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId).collect();
-    let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1 };
+    let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1, firmware: None };
     let params = TaskParams { cpus, policy, ..TaskParams::named(line) };
     let done = kernel.run(params, move |cpu| program.run(cpu, environment));
     Ok(Running { line: line.to_owned(), kernel, done })

@@ -248,7 +248,7 @@ impl Program for Memaslap {
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let Environment { kernel, cpus, seed } = environment;
+            let Environment { kernel, cpus, seed, .. } = environment;
             let began = cpu.now();
             let connections: Vec<_> = (0..self.concurrency)
                 .map(|n| self.start(&cpu, &kernel, cpus[usize::from(n) % cpus.len()], n, seed))
