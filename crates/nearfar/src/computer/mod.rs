@@ -190,12 +190,10 @@ pub enum ComputerError {
     },
     /// Programs that have not ended after the longest time that is simulated.
     #[error(
-        "`{running}` has not ended after {at}, and more than a day is not simulated: a time, a size or a rate of a file, a \
-         change or the command line is out of proportion"
+        "`{running}` has not ended after a simulated day, which is the most: a time, a size or a rate of a file, a change or the \
+         command line is out of proportion"
     )]
     TooLong {
-        /// The time.
-        at: Time,
         /// The programs that have not ended.
         running: String,
     },

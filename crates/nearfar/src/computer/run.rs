@@ -195,9 +195,8 @@ pub fn run_watched(
         if stands.get() {
             return Err(ComputerError::StandsStill { at: looked, running: running() });
         }
-        let at = computers.simulation().now();
-        if at >= end {
-            return Err(ComputerError::TooLong { at, running: running() });
+        if computers.simulation().now() >= end {
+            return Err(ComputerError::TooLong { running: running() });
         }
         let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
         let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));
