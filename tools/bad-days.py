@@ -127,8 +127,10 @@ class Place:
         files = {name: self.folder / name for name in names}
         return {name: path.read_bytes() for name, path in files.items() if path.exists()}
 
-    def left(self):
-        return [path.name for path in self.folder.rglob(".*.part") if ".cache" not in path.parts]
+    def left(self, process=""):
+        """Temporary files, of one process if it is given."""
+        found = self.folder.rglob(f".*.nearfar-{process}*.part")
+        return [path.name for path in found if ".cache" not in path.parts]
 
     def clean(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -173,10 +175,9 @@ def kills(program, count, seed):
         for name, content in place.read(names).items():
             if content not in (before.get(name), new.get(name)):
                 wrong.append(f"kill {number}: {line}: {name} is torn")
-        if how != signal.SIGKILL and child.returncode == 128 + how and place.left():
-            wrong.append(f"kill {number}: {line}: signal {how} left {place.left()}")
-            for name in place.left():
-                (place.folder / name).unlink()
+        left = place.left(f"{child.pid}-")
+        if how != signal.SIGKILL and child.returncode == 128 + how and left:
+            wrong.append(f"kill {number}: {line}: signal {how} left {left}")
         if number % len(COMMANDS) == len(COMMANDS) - 1:
             for line, names in COMMANDS:
                 line += " -q --no-cache" if "diff" not in line else ""
@@ -261,7 +262,7 @@ def inputs(program, count, seed, limit):
             words = ["run", "hosts.toml", "--no-cache", "--set", os.fsdecode(content)] if kind == "set" else [
                 "sweep", "hosts.toml", "--no-cache", "--over", os.fsdecode(content)]
         try:
-            status, told = place.run([*words, "-q"], limit)
+            status, told = place.run(words, limit)
         except (OSError, ValueError):
             continue
         done[kind] = done.get(kind, 0) + 1

@@ -157,7 +157,11 @@ fn main() -> ExitCode {
                 }
             };
         }
-        Err(wrong) => wrong.exit(),
+        // It quotes what was typed, or pasted: read again as it may be shown, which is as wrong.
+        Err(wrong) => {
+            let shown = std::env::args_os().map(|word| files::shown(&word.to_string_lossy()).into_owned());
+            parser().color(colour).try_get_matches_from(shown).err().unwrap_or(wrong).exit()
+        }
     };
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if command.goes_on() && closed::check().is_ok() {

@@ -192,6 +192,9 @@ fn pipes_and_open_files_are_outputs() {
         assert_eq!(output.status.code(), Some(0), "{script}: {}", said(&output));
         assert!(if wanted { whole(&text) } else { text.starts_with("kind,") }, "{script}: {text}");
     }
+    // An input as well, and whoever waits there says so.
+    let waits = shell(&folder, "mkfifo g; (sleep 2.3; cat got > g) & $nearfar diff g got; wait");
+    assert!(done(waits).contains("waiting for somebody to write to `g`"));
     let names = shell(&folder, "ls -A");
     assert!(!said(&names).contains("part") && !said(&names).contains("provenance"), "{}", said(&names));
 }
@@ -278,6 +281,18 @@ fn texts_from_files_do_not_act_on_terminals_and_pages() {
         let output = nearfar(&folder, arguments);
         assert!(matches!(output.status.code(), Some(0 | 2)), "{}", said(&output));
         harmless(&arguments.join(" "), &said(&output));
+    }
+    let typed = "\u{1b}[31mred\u{1b}]0;title\u{7}\u{202e}\u{9b}2J";
+    for arguments in [
+        &[typed][..],
+        &["run", "hosts.toml", typed],
+        &["completions", typed],
+        &["new", "nic", typed],
+        &["run", typed],
+    ] {
+        let output = nearfar(&folder, arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        harmless(&format!("{arguments:?}"), &said(&output));
     }
     for name in ["x.html", "x.svg", "x.csv"] {
         let text = fs::read_to_string(folder.join(name)).unwrap();

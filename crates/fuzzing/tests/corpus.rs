@@ -57,6 +57,7 @@ fn try_out(name: &str, run: fuzzing::Target, goes_on: Duration) {
     let begun = Instant::now();
     for tried in 0.. {
         if tried >= count && begun.elapsed() >= goes_on {
+            println!("{name}: {tried} changed inputs");
             break;
         }
         let input = changed(&inputs, &mut rng);

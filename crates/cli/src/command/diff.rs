@@ -212,6 +212,7 @@ fn read(library: &Library, path: &Path, read_files: &mut Vec<Input>) -> Result<V
         return Ok(figures.into_iter().map(record).collect());
     }
     let wrong = |why: String| Failure::new(format!("`{}`: {why}", path.display()));
+    let _waiting = output::waits_at_pipe(path, "write to");
     let bytes = files::read(path).map_err(|error| wrong(error.to_string()))?;
     read_files.push(Input {
         kind: "result".into(),

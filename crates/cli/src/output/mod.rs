@@ -198,18 +198,19 @@ pub fn write_with(
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
         complain(&format!("note: made the folder {}", folder.display()));
     }
-    let _waiting = waits_for_reader(path);
+    let _waiting = waits_at_pipe(path, "read");
     files::write_with(path, give)
         .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
 }
 
-/// Says that nobody reads a pipe, if that takes longer than a moment. The note is off once what it returns is dropped.
-fn waits_for_reader(path: &Path) -> Option<mpsc::Sender<()>> {
+/// Says that nobody reads a pipe, or writes to it, if that takes longer than a moment. The note is off once what it returns is
+/// dropped.
+pub fn waits_at_pipe(path: &Path, does: &str) -> Option<mpsc::Sender<()>> {
     if !std::fs::metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
         return None;
     }
     let (done, ended) = mpsc::channel();
-    let note = format!("note: waiting for somebody to read `{}`, which is a pipe", path.display());
+    let note = format!("note: waiting for somebody to {does} `{}`, which is a pipe", path.display());
     std::thread::spawn(move || {
         if ended.recv_timeout(Duration::from_secs(2)) == Err(mpsc::RecvTimeoutError::Timeout) {
             complain(&note);
