@@ -37,12 +37,15 @@ host = "a"
 run = "ping -c 1 10.0.0.2"
 "#;
 
-const DEEDS: [&str; 13] = [
+const DEEDS: [&str; 16] = [
     "move-task",
     "set-affinity",
     "cut",
     "mend",
     "error-rate",
+    "poison",
+    "lose-completions",
+    "damage-data",
     "remove",
     "plug",
     "assign",

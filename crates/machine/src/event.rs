@@ -30,6 +30,12 @@ names! {
         Mend = "mend",
         /// Set the bit error rate of a link.
         ErrorRate = "error-rate",
+        /// Senders of a PCIe link poison TLPs with data.
+        Poison = "poison",
+        /// A PCIe link's receivers lose completions that they have acknowledged.
+        LoseCompletions = "lose-completions",
+        /// Senders of a PCIe link damage data before its check sum is computed.
+        DamageData = "damage-data",
         /// Remove a device without notice.
         Remove = "remove",
         /// Plug a removed device back in.
@@ -64,7 +70,7 @@ record! {
         what: Placed<String>,
         /// Destination: cores in taskset syntax, or with `assign` one of the link's slots.
         to: Option<Placed<String>>,
-        /// Probability that a bit is flipped; for `error-rate`.
+        /// Probability that a bit is flipped, for `error-rate`; that a TLP with data is poisoned or damaged, or a completion lost.
         rate: Option<Placed<f64>>,
         /// New value; for `set`.
         value: Option<Placed<String>>,
@@ -90,7 +96,12 @@ record! {
                 &[Deed::MoveTask, Deed::SetAffinity, Deed::Assign][..],
                 "such as `to = \"0-3,8\"`, or a slot for `assign`",
             ),
-            ("rate", entry.rate.is_some(), &[Deed::ErrorRate], "such as `rate = 1e-9`; 0 for no errors"),
+            (
+                "rate",
+                entry.rate.is_some(),
+                &[Deed::ErrorRate, Deed::Poison, Deed::LoseCompletions, Deed::DamageData],
+                "such as `rate = 1e-9`; 0 for no errors",
+            ),
             ("value", entry.value.is_some(), &[Deed::Set], "such as `value = \"20 us\"`"),
             ("takes", entry.takes.is_some(), &[Deed::Reboot], "such as `takes = \"50 ms\"`"),
             ("tries", entry.tries.is_some(), &[Deed::Rogue], "such as `tries = 1000`"),
@@ -105,7 +116,8 @@ record! {
         let has_seed = entry.seed.is_some() && deed != Deed::Rogue;
         check.require(!has_seed, "seed", format!("`{deed}` has none"), "leave it out");
         let rate = entry.rate.as_ref().map_or(0.0, |rate| rate.value);
-        check.require((0.0..=1e-3).contains(&rate), "rate", format!("no link works with {rate}"), "from 0 to 1e-3");
+        let (most, help) = if deed == Deed::ErrorRate { (1e-3, "from 0 to 1e-3") } else { (1.0, "from 0 to 1") };
+        check.require((0.0..=most).contains(&rate), "rate", format!("no link works with {rate}"), help);
         let takes = entry.takes.is_none_or(|takes| takes >= Duration::from_ms(1));
         check.require(takes, "takes", "what is under way must have ended", "1 ms or more");
     }
@@ -200,11 +212,13 @@ pub enum Action {
         /// Index of the slot: 0 is the initial one, then `other_slots` in order.
         slot: usize,
     },
-    /// Sets the bit error rate of a link.
+    /// Lets a link make errors.
     ErrorRate {
-        /// Where bits are flipped from then on.
+        /// Where they are made from then on.
         link: LinkPlace,
-        /// Probability per bit.
+        /// What goes wrong; on an Ethernet cable only bits.
+        errors: LinkErrors,
+        /// Probability of each.
         rate: f64,
     },
     /// Removes a device or plugs it in.
@@ -237,6 +251,19 @@ pub enum Action {
     PowerOffVm(usize, usize),
     /// Power-cycles a host, which boots after that time.
     Reboot(usize, Duration),
+}
+
+/// What goes wrong on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkErrors {
+    /// Bits are flipped on the wire.
+    Bits,
+    /// A sender marks data of a TLP as unusable (EP, base spec 2.7.2).
+    Poisoned,
+    /// A completion is lost after it was acknowledged, so that its request times out (base spec 2.8).
+    LostCompletions,
+    /// A bit of data is flipped before the LCRC is computed, which only ECRC detects (base spec 2.7.1).
+    DamagedData,
 }
 
 /// A link of a scenario.
@@ -310,10 +337,25 @@ impl EventSetup {
             (Deed::Cut | Deed::Mend, _) => {
                 around.link(what).map(|link| Action::Link { link, up: deed == Deed::Mend })
             }
-            (Deed::ErrorRate, _) => around.link(what).map(|link| {
+            (Deed::ErrorRate | Deed::Poison | Deed::LoseCompletions | Deed::DamageData, _) => {
+                let errors = match deed {
+                    Deed::Poison => LinkErrors::Poisoned,
+                    Deed::LoseCompletions => LinkErrors::LostCompletions,
+                    Deed::DamageData => LinkErrors::DamagedData,
+                    _ => LinkErrors::Bits,
+                };
                 let rate = entry.rate.as_ref().map_or(0.0, |rate| rate.value);
-                Action::ErrorRate { link, rate }
-            }),
+                around.link(what).and_then(|link| match link {
+                    LinkPlace::Cable(_) if errors != LinkErrors::Bits => {
+                        let message = format!("`{}` is an Ethernet cable, which carries no TLPs", what.value);
+                        Err((
+                            what,
+                            (message, "a device with a `name`, such as `a:nic`, or an NTB cable".to_owned()),
+                        ))
+                    }
+                    link => Ok(Action::ErrorRate { link, errors, rate }),
+                })
+            }
             (Deed::Remove | Deed::Plug, _) => around
                 .device(&what.value)
                 .map(|device| Action::Device { device, present: deed == Deed::Plug })

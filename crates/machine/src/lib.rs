@@ -70,7 +70,8 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
 pub use drive::*;
 pub use event::{
-    Action, Condition, Deed, EventCounter, EventEntry, EventSetup, LinkPlace, NetCounter, Setting, Trigger,
+    Action, Condition, Deed, EventCounter, EventEntry, EventSetup, LinkErrors, LinkPlace, NetCounter,
+    Setting, Trigger,
 };
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use file_shape::{FileShape, files as file_shapes};

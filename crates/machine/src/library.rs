@@ -106,6 +106,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/remote-memory.toml",
     "scenarios/stream.toml",
     "scenarios/two-socket-nic.toml",
+    "scenarios/pcie-errors.toml",
     "scenarios/rogue.toml",
 ];
 

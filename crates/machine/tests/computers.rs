@@ -293,6 +293,8 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         ("at = \"1 ms\"\ndo = \"reboot\"\nwhat = \"a\"\ntakes = \"1 us\"", "x.toml:32:", "1 ms or more"),
         ("at = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a\"\nrate = 0.5", "x.toml:32:", "from 0 to 1e-3"),
         ("at = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a\"", "x.toml:28:", "such as `rate = 1e-9`"),
+        ("at = \"1 ms\"\ndo = \"poison\"\nwhat = \"a\"\nrate = 0.5", "x.toml:31:", "carries no TLPs"),
+        ("at = \"1 ms\"\ndo = \"lose-completions\"\nwhat = \"a\"\nrate = 2", "x.toml:32:", "from 0 to 1"),
         ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.mtu\"\nvalue = \"9\"", "x.toml:32:", "from 68 to"),
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.rss\"\nvalue = \"0,999\"",

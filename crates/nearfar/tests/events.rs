@@ -226,6 +226,33 @@ fn errors_of_links_are_seen_and_cured() {
     assert!(replays > 0 && corrupted > 0, "{replays} replays, {corrupted} frames");
 }
 
+/// What is poisoned or lost on a drive's link is reported by AER; the kernel has the function recover, and fio goes on. What a
+/// sender damages is seen by nobody but who compares.
+#[test]
+fn poisoned_and_lost_tlps_are_reported_and_damaged_data_are_not() {
+    let errors = |deed: &str, lines: &str| {
+        let device = "[[host.device]]\nname = \"d\"\ndrive = \"optane-900p\"";
+        let fio = "fio --rw=randwrite --bs=4k --size=256k --ioengine=libaio --iodepth=4 --verify=pattern";
+        let events = event("100 us", deed, "a:d", lines) + &event("300 us", deed, "a:d", "rate = 0");
+        let text = [HEAD, &host("a", "dell-t430", device), &program("a", "0", fio), &events].concat();
+        let seen = RefCell::new(None);
+        let mut at_end = AtEnd(|computers: &Computers| {
+            *seen.borrow_mut() = Some(computers.hosts()[0].kernel.pci_errors());
+        });
+        let done = run_watched(&loaded(&text), &Silent, &mut at_end).unwrap();
+        let fio = done.iter().find(|done| done.run.starts_with("fio")).unwrap().outcome.clone();
+        (seen.take().unwrap(), fio)
+    };
+    for deed in ["poison", "lose-completions"] {
+        let (counts, _) = errors(deed, "rate = 0.2");
+        assert!(counts.non_fatal > 0 && counts.recovered > 0, "{deed}: {counts:?}");
+        assert_eq!(counts.fatal, 0, "{deed}: {counts:?}");
+    }
+    let (counts, fio) = errors("damage-data", "rate = 0.2");
+    assert_eq!((counts.non_fatal, counts.fatal), (0, 0), "{counts:?}");
+    assert!(fio.is_err(), "data are wrong: {fio:?}");
+}
+
 /// What was damaged when errors end is replayed still, and what was sent behind it.
 #[test]
 fn a_stream_goes_on_when_errors_end() {

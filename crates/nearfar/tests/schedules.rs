@@ -15,8 +15,8 @@ use std::time::{Duration as RealTime, Instant};
 use drivers::nic::PacketSelect;
 use engine::{Rng, Seed};
 use machine::{
-    Action, ComputerScenario, ComputerSetup, Doc, EventSetup, Library, LinkPlace, MemoryPolicy, NetSetting,
-    PassedSetup, Placement, Setting, Trigger,
+    Action, ComputerScenario, ComputerSetup, Doc, EventSetup, Library, LinkErrors, LinkPlace, MemoryPolicy,
+    NetSetting, PassedSetup, Placement, Setting, Trigger,
 };
 use nearfar::Progress;
 use nearfar::computer::{ComputerError, Counts, run_counted};
@@ -147,8 +147,14 @@ fn action(setup: &ComputerSetup, rng: &mut Rng) -> Option<Action> {
             Some(Action::SetAffinity { host, device, number, cpus: cores(rng, own.cores()) })
         }
         2..=5 => one(rng, &links(setup)).map(|link| Action::Link { link, up: rng.bool() }),
-        6 => one(rng, &links(setup))
-            .map(|link| Action::ErrorRate { link, rate: 10f64.powf(-3.0 - 6.0 * rng.unit_f64()) }),
+        6 => one(rng, &links(setup)).map(|link| {
+            let all = [LinkErrors::Bits, LinkErrors::Poisoned, LinkErrors::LostCompletions];
+            let errors = match link {
+                LinkPlace::Cable(_) => LinkErrors::Bits,
+                _ => all[rng.below(3) as usize],
+            };
+            Action::ErrorRate { link, errors, rate: 10f64.powf(-3.0 - 6.0 * rng.unit_f64()) }
+        }),
         7 | 8 => device(rng).map(|device| Action::Device { device, present: rng.bool() }),
         9 => {
             let (host, device) = device(rng)?;
@@ -322,8 +328,8 @@ fn accounts_add_up_for_many_schedules() {
 /// Every kind of event is among the schedules.
 #[test]
 fn schedules_have_all_kinds_of_events() {
-    let names = SHORT.iter().chain(&["octo-switches"]);
-    let setups = names.flat_map(|&name| (0..40).filter_map(move |n| scheduled(name, n, false)));
+    let all = SHORT.map(|name| (name, 40)).into_iter().chain([("octo-switches", 200)]);
+    let setups = all.flat_map(|(name, count)| (0..count).filter_map(move |n| scheduled(name, n, false)));
     let kind = |text: &str| text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
     let drawn = setups.flat_map(|setup| setup.events).map(|event| kind(&event.text));
     let kinds: BTreeSet<String> = drawn.filter(|kind| kind.starts_with(char::is_uppercase)).collect();

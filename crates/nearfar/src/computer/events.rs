@@ -10,8 +10,8 @@ use engine::Seed;
 use hardware::Fabric;
 use hardware::link::ErrorInjector;
 use machine::{
-    Action, ComputerSetup, Condition, EventCounter, LinkPlace, NetCounter, Placed, ProgramSetup, Setting,
-    Trigger,
+    Action, ComputerSetup, Condition, EventCounter, LinkErrors, LinkPlace, NetCounter, Placed, ProgramSetup,
+    Setting, Trigger,
 };
 use platform::Error;
 use platform::cpu::CpuId;
@@ -342,8 +342,8 @@ impl<'a> Events<'a> {
                 self.set_affinity(n, computers, (*host, device), *number, &cores(cpus));
             }
             Action::Set(setting) => self.set(n, computers, setting),
-            Action::ErrorRate { link, rate } => {
-                self.set_error_rate(computers, *link, *rate, n);
+            Action::ErrorRate { link, errors, rate } => {
+                self.set_error_rate(computers, *link, (*errors, *rate), n);
                 self.tell(n, computers, async { Ok(()) });
             }
             Action::Link { link, up } => {
@@ -476,7 +476,13 @@ impl<'a> Events<'a> {
         self.tell(n, computers, set);
     }
 
-    fn set_error_rate(&self, computers: &Computers, link: LinkPlace, rate: f64, n: usize) {
+    fn set_error_rate(
+        &self,
+        computers: &Computers,
+        link: LinkPlace,
+        (errors, rate): (LinkErrors, f64),
+        n: usize,
+    ) {
         let seed = Seed::new(self.setup.seed).part(&format!("event{n}"));
         let Computers { simulation, hosts, cables, ntb_cables, .. } = computers;
         simulation.with(|fabric, scheduler| {
@@ -485,7 +491,13 @@ impl<'a> Events<'a> {
                 Medium::Link(link) | Medium::NtbCable(link) => {
                     let generation = fabric.wires.link(link).params().generation;
                     let rng = seed.component("errors");
-                    let injector = (rate > 0.0).then(|| ErrorInjector::of_wire(rate, generation, rng));
+                    let wire = |rate| ErrorInjector::of_wire(rate, generation, rng);
+                    let injector = (rate > 0.0).then(|| match errors {
+                        LinkErrors::Bits => wire(rate),
+                        LinkErrors::Poisoned => wire(0.0).poisoning(rate),
+                        LinkErrors::LostCompletions => wire(0.0).losing_completions(rate),
+                        LinkErrors::DamagedData => wire(0.0).damaging_unseen(rate),
+                    });
                     fabric.context(scheduler).with(link, |link, _| link.inject_errors(injector));
                 }
             }

@@ -267,6 +267,16 @@ impl Reading {
             self.time(format!("core{core}/lines-waited"), waited);
             self.used(Kind::Lines, format!("core{core}"), 1, waited.as_ps().into());
         }
+        let errors = kernel.pci_errors();
+        for (what, count) in [
+            ("correctable", errors.correctable),
+            ("non-fatal", errors.non_fatal),
+            ("fatal", errors.fatal),
+            ("recovered", errors.recovered),
+            ("given-up", errors.failed),
+        ] {
+            self.add(format!("kernel/pcie-errors/{what}"), Unit::Events, count);
+        }
         for (number, held) in kernel.invalidation_queues_held().into_iter().enumerate() {
             let place = format!("iommu{number}");
             self.time(format!("{place}/invalidation-queue-held"), held);
