@@ -8,7 +8,7 @@ MEASURED := $(DATA)/measured/pcie-bench/nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t
 # The environment of the Python module's tests and of what builds wheels.
 VENV := target/venv
 
-.PHONY: all help build demo release test test-python bench bench-peers lint fmt clean tools
+.PHONY: all help build demo release test live test-python bench bench-peers lint fmt clean tools
 
 all: build
 
@@ -56,6 +56,11 @@ test: tools lint ## formatting, lints, API documentation, all tests
 	cargo test --workspace --no-run
 	cargo test --workspace --quiet --no-fail-fast
 	@$(MAKE) --no-print-directory test-python
+
+# Linux itself on simulated devices. QEMU, a kernel and busybox are fetched once, into target/live.
+live: tools ## tests with Linux in virtual machines: N passed, N failed
+	cargo build --quiet -p nearfar-cli
+	tools/live/test $(or $(CARGO_TARGET_DIR),target)
 
 HAS_PYTHON := python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 

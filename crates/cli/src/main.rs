@@ -92,6 +92,7 @@ enum Command {
     Draw(command::draw::DrawArgs),
     Fit(command::fit::FitArgs),
     Lend(command::lend::LendArgs),
+    Live(command::live::LiveArgs),
     Machines(command::machines::MachinesArgs),
     Manual(command::shell::Manual),
     Model(command::model::ModelArgs),
@@ -100,12 +101,18 @@ enum Command {
     Reference(command::reference::ReferenceArgs),
     Reproduce(command::reproduce::ReproduceArgs),
     Run(command::run::RunArgs),
+    Serve(command::serve::ServeArgs),
     Sweep(command::sweep::SweepArgs),
     Trace(command::trace::TraceArgs),
     Tree(command::tree::TreeArgs),
 }
 
 impl Command {
+    /// Whether it has something to do when it is stopped.
+    fn ends_itself(&self) -> bool {
+        matches!(self, Self::Live(_) | Self::Serve(_))
+    }
+
     /// Whether it simulates many points and can continue from cached ones.
     fn goes_on(&self) -> bool {
         matches!(
@@ -182,7 +189,9 @@ fn main() -> ExitCode {
         // Without a cache, everything is simulated; that is no error.
         let _ = keep_results();
     }
-    stop::watch(command.goes_on());
+    if !command.ends_itself() {
+        stop::watch(command.goes_on());
+    }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
@@ -191,6 +200,7 @@ fn main() -> ExitCode {
         Command::Draw(arguments) => command::draw::run(&common, &arguments),
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
         Command::Lend(arguments) => command::lend::run(&common, &arguments),
+        Command::Live(arguments) => command::live::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Manual(arguments) => command::shell::manual(&arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
@@ -199,6 +209,7 @@ fn main() -> ExitCode {
         Command::Programs(arguments) => command::programs::run(&arguments),
         Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),
         Command::Run(arguments) => command::run::run(&common, &arguments),
+        Command::Serve(arguments) => command::serve::run(&common, &arguments),
         Command::Sweep(arguments) => command::sweep::run(&common, &arguments),
         Command::Trace(arguments) => command::trace::run(&common, &arguments),
         Command::Tree(arguments) => command::tree::run(&common, &arguments),

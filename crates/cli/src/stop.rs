@@ -1,6 +1,7 @@
 //! Stopping by a signal: nothing half written is left, and what is kept is said.
 
-use std::thread;
+use std::os::unix::net::UnixStream;
+use std::{io, thread};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,6 +23,20 @@ pub fn watch(goes_on: bool) {
             std::process::exit(128 + signal);
         }
     });
+}
+
+/// What can be read once the program is to end by a signal, for a command that has something to do then; and the other end,
+/// by which the program itself can say so.
+///
+/// # Errors
+/// If the system has no socket left.
+pub fn readable() -> io::Result<(UnixStream, UnixStream)> {
+    let (told, tells) = UnixStream::pair()?;
+    let wanted = [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)).then_some(SIGHUP));
+    for signal in wanted {
+        signal_hook::low_level::pipe::register(signal, tells.try_clone()?)?;
+    }
+    Ok((told, tells))
 }
 
 fn what_is_kept(goes_on: bool) -> String {

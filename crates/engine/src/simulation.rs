@@ -149,9 +149,23 @@ impl<W: World + 'static> Simulation<W> {
 
     /// Runs everything due at or before `time`, then advances the clock to `time`.
     pub fn run_until(&self, time: Time) {
-        self.shared.drive(time, |_| false);
-        self.shared.with(|_, scheduler| scheduler.advance_to(time));
-        self.shared.now.set(self.shared.now.get().max(time));
+        self.run_until_unless(time, |_| false);
+    }
+
+    /// As [`run_until`](Self::run_until), unless `stop` returns true earlier (called before every event, when no task is
+    /// ready): the clock then stays. Returns whether it reached `time`.
+    pub fn run_until_unless(&self, time: Time, stop: impl FnMut(&W) -> bool) -> bool {
+        let stopped = self.shared.drive(time, stop);
+        if !stopped {
+            self.shared.with(|_, scheduler| scheduler.advance_to(time));
+            self.shared.now.set(self.shared.now.get().max(time));
+        }
+        !stopped
+    }
+
+    /// Time of the next event or timer.
+    pub fn next_time(&self) -> Option<Time> {
+        self.shared.with(|_, scheduler| scheduler.next_time())
     }
 
     /// Runs while `go_on` returns true (called before every event, when no task is ready) and anything is pending.

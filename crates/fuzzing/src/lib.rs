@@ -20,12 +20,13 @@ pub mod results_csv;
 pub mod scenario_toml;
 pub mod tcp_input;
 pub mod tlp_parse;
+pub mod vfio_message;
 
 /// Function that tests an input.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
@@ -42,4 +43,5 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("scenario_toml", scenario_toml::run),
     ("tcp_input", tcp_input::run),
     ("tlp_parse", tlp_parse::run),
+    ("vfio_message", vfio_message::run),
 ];

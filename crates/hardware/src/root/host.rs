@@ -1,5 +1,7 @@
 //! A host as the fabric and its cores see it: passes TLPs, events and accesses to its parts.
 
+use std::rc::Rc;
+
 use engine::{Completion, oneshot};
 use platform::cpu::StoreMark;
 use platform::mmio::Store;
@@ -14,7 +16,8 @@ use super::means::Means;
 use super::ports::Ports;
 use super::requests::Requests;
 use super::{
-    HostId, Interrupts, OutboundError, Power, RootCounters, RootEvent, RootPort, RootPortParams, Stores,
+    HostId, Interrupts, OutboundError, OutsideMemory, Power, RootCounters, RootEvent, RootPort,
+    RootPortParams, Stores,
 };
 use crate::core::StoreParams;
 use crate::detected::Detected;
@@ -133,6 +136,11 @@ impl Host {
     /// Enables power management of the fabric between ports and memory.
     pub fn manage_power(&mut self, power: Power) {
         self.inbound.power = Some(power);
+    }
+
+    /// Devices access other memory than the host's own from now on. IOMMUs do not translate their requests then.
+    pub fn use_outside_memory(&mut self, memory: Rc<dyn OutsideMemory>) {
+        self.inbound.outside = Some(memory);
     }
 
     /// Configures all cores' store units, which start empty.

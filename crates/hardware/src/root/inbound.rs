@@ -1,5 +1,7 @@
 //! Inbound requests from devices to memory: intake, translation, cache lines, completions.
 
+use std::rc::Rc;
+
 use engine::Epoch;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
@@ -8,6 +10,7 @@ use wire::vtd::Access;
 
 use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
+use super::outside::{OutsideMemory, timed_as};
 use super::peer::Peers;
 use super::split::{Combining, Piece};
 use super::stack::{Stack, WritePlaces};
@@ -27,6 +30,8 @@ pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 pub(super) struct Inbound {
     /// Power management of the fabric between ports and memory.
     pub power: Option<Power>,
+    /// What devices access instead of the host's own memory.
+    pub outside: Option<Rc<dyn OutsideMemory>>,
     /// I/O stacks of the ports that belong to one.
     stacks: Vec<Stack>,
     /// Requests to other devices.
@@ -93,6 +98,9 @@ impl Inbound {
         let node = state.params().node;
         let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
         let (ready, target) = match means.iommus.get_mut(node.index()) {
+            _ if self.outside.is_some() && !interrupt => {
+                (start, self.target_outside(means.memory, request.requester, (address, length), is_write))
+            }
             Some(iommu) if !interrupt => {
                 // A small read is looked up once per completion, a large one as a whole.
                 let split = &state.params().split;
@@ -121,6 +129,19 @@ impl Inbound {
             }
             None => self.access(means, deferred, tlp, ready),
         }
+    }
+
+    /// Where in the host's own memory an access outside is timed.
+    #[cold]
+    fn target_outside(
+        &self,
+        memory: &MemorySystem,
+        requester: Bdf,
+        (address, length): (u64, u32),
+        writes: bool,
+    ) -> Option<HostPhysical> {
+        let place = self.outside.as_ref()?.place(requester, Iova::new(address), length, writes)?;
+        timed_as(memory.bytes(), place)
     }
 
     /// Performs the access of a request whose translation was delayed.
@@ -186,7 +207,10 @@ impl Inbound {
             return;
         };
         let packet = what.packet;
-        let read = MemoryRead { tlp, request, packet, range: what.range, target, home, start, epoch };
+        let outside = self.outside.clone();
+        let outside = outside.as_deref();
+        let read =
+            MemoryRead { tlp, request, packet, range: what.range, target, outside, home, start, epoch };
         means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
@@ -244,7 +268,11 @@ impl Inbound {
             if let Some((_, payload)) = means.cx.wires.packets.decode(what.packet) {
                 let port = &means.ports[what.port];
                 let places = port.stack().map(|number| &mut self.stacks[number].writes);
-                let there = write_lines(means.memory, places, port.params(), start, target, request, payload);
+                match &self.outside {
+                    None => write_bytes(means.memory, target, request, payload),
+                    Some(outside) => write_outside(&**outside, request, payload),
+                }
+                let there = write_lines(means.memory, places, port.params(), start, target, request);
                 ordered = ordered.max(there);
             }
             means.counters.device_write_bytes += u64::from(length);
@@ -322,6 +350,8 @@ struct MemoryRead<'a> {
     packet: PacketId,
     range: (u64, u32),
     target: HostPhysical,
+    /// What has the bytes, if it is not the host's own memory.
+    outside: Option<&'a dyn OutsideMemory>,
     /// The node whose memory holds all of it, if one range does.
     home: Option<NodeId>,
     /// When its first line is looked up.
@@ -402,7 +432,11 @@ impl MemoryRead<'_> {
         let from = self.target + (piece.address - self.range.0);
         let answer = answer_tlp(self.tlp, TlpKind::CompletionData(answer));
         let fill = |payload: &mut [u8]| {
-            memory.bytes().read_installed(from, &mut payload[lead..lead + piece.length as usize]);
+            let payload = &mut payload[lead..lead + piece.length as usize];
+            match self.outside {
+                None => memory.bytes().read_installed(from, payload),
+                Some(outside) => outside.read(self.request.requester, Iova::new(piece.address), payload),
+            }
         };
         let (packets, padding) = (&mut cx.wires.packets, port.params().split.padding(piece));
         let packet = if is_last {
@@ -418,19 +452,9 @@ impl MemoryRead<'_> {
     }
 }
 
-/// Writes the enabled bytes of `payload` at `target` and returns when all lines are globally ordered.
-///
-/// Each line takes one of the I/O stack's `places`, if these are limited. Partially written lines are merged one after
-/// another.
-fn write_lines(
-    memory: &mut MemorySystem,
-    mut places: Option<&mut WritePlaces>,
-    port: &RootPortParams,
-    start: Time,
-    target: HostPhysical,
-    request: &MemoryRequest,
-    payload: &[u8],
-) -> Time {
+/// Writes the enabled bytes of `payload` at `target`.
+#[inline(always)]
+fn write_bytes(memory: &mut MemorySystem, target: HostPhysical, request: &MemoryRequest, payload: &[u8]) {
     let (address, length) = request.byte_range();
     let lead = (address & 3) as usize;
     if has_gaps(request) {
@@ -446,6 +470,36 @@ fn write_lines(
         let written = memory.bytes_mut().write(target, bytes);
         debug_assert!(written.is_ok(), "the whole request was checked");
     }
+}
+
+/// Writes the enabled bytes of `payload` outside.
+#[cold]
+fn write_outside(outside: &dyn OutsideMemory, request: &MemoryRequest, payload: &[u8]) {
+    let (address, length) = request.byte_range();
+    let lead = (address & 3) as usize;
+    let first = address - lead as u64;
+    if has_gaps(request) {
+        for (index, byte) in payload.iter().enumerate().filter(|(index, _)| enables(request, *index)) {
+            outside.write(request.requester, Iova::new(first + index as u64), std::slice::from_ref(byte));
+        }
+    } else if let Some(bytes) = payload.get(lead..lead + length as usize) {
+        outside.write(request.requester, Iova::new(address), bytes);
+    }
+}
+
+/// When all lines of a write at `target` are globally ordered.
+///
+/// Each line takes one of the I/O stack's `places`, if these are limited. Partially written lines are merged one after
+/// another.
+fn write_lines(
+    memory: &mut MemorySystem,
+    mut places: Option<&mut WritePlaces>,
+    port: &RootPortParams,
+    start: Time,
+    target: HostPhysical,
+    request: &MemoryRequest,
+) -> Time {
+    let (_, length) = request.byte_range();
     let (first, end) = (target.get(), target.get() + u64::from(length));
     let (mut ordered, mut merged) = (start, Duration::ZERO);
     let node = port.node;

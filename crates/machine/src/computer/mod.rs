@@ -9,12 +9,14 @@
 //! | `vm` | virtual machines |
 //! | `hypervisor` | scheduling of virtual machines |
 //! | `team` | stacked network devices |
+//! | `live` | hosts that are virtual machines with a real Linux |
 //! | `fit` | checks of drivers' settings against devices |
 
 mod device;
 mod fit;
 mod found;
 mod hypervisor;
+mod live;
 mod riser;
 mod slot;
 mod team;
@@ -104,6 +106,9 @@ record! {
         machine: Placed<String>,
         /// The kernel: a name, or the path of a file; `linux` if not given.
         kernel: Option<Placed<String>>,
+        /// Whether it is a virtual machine with a real Linux, for `nearfar serve` and `nearfar live`: its devices, switches
+        /// and links are simulated, its cores and memory are not. It runs no programs of the scenario.
+        live: Option<Placed<bool>>,
         /// IOMMU mode of the kernel; `off` if not given.
         iommu: Option<Placed<DmaMode>>,
         /// Size of the IOMMU address range that each borrowed function can reach: a power of two, 1 GiB if not given.
@@ -197,6 +202,8 @@ pub struct HostSetup {
     pub machine: Machine,
     /// The kernel, with the scenario's changes.
     pub kernel: KernelFile,
+    /// Whether it is a virtual machine with a real Linux.
+    pub live: bool,
     /// IOMMU mode of the kernel.
     pub iommu: DmaMode,
     /// Size of the IOMMU address range that each borrowed function can reach.
@@ -286,6 +293,7 @@ impl ComputerSetup {
         vm::find(&scenario.host, &mut hosts, &mut wrong);
         let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
         found::find(&mut hosts, &scenario.program, &cluster);
+        live::settle(&scenario, &mut hosts, &mut wrong);
         team::find(&scenario.host, &mut hosts, &mut wrong, &mut doubts);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
             fit::check(entry, host, &mut wrong);
@@ -458,6 +466,7 @@ fn host(library: &Library, number: usize, entry: &HostEntry) -> Result<HostSetup
         name: entry.name.value.clone(),
         machine,
         kernel,
+        live: entry.live.as_ref().is_some_and(|live| live.value),
         iommu,
         dma_window,
         nic_driver: entry.nic_driver.as_ref().map(|driver| driver.value.clone()),

@@ -24,6 +24,7 @@
 //! | `rules` | names of network devices, and what happens when they appear |
 //! | `scope` | what a program's work goes through |
 //! | `run` | running the programs |
+//! | `session` | running beside virtual machines |
 //! | `events` | events of the scenario |
 //! | `warnings` | what kernels lack, and drivers that failed |
 //! | `connections` | which hardware is connected and powered |
@@ -55,6 +56,7 @@ mod rogue;
 mod rules;
 mod run;
 mod scope;
+mod session;
 mod settings;
 mod traffic;
 mod tree;
@@ -123,6 +125,7 @@ pub use invariants::violations;
 pub use observer::Observer;
 #[doc(hidden)]
 pub use run::run_watched;
+pub use session::{Session, in_session};
 pub use tree::{configuration, tree};
 use warnings::Warnings;
 
@@ -328,7 +331,11 @@ fn lending(
     devices: &[EndpointId],
     drivers: Vec<Rc<dyn PciDriver>>,
 ) -> (Option<Rc<cluster::Lending>>, Vec<Rc<dyn PciDriver>>) {
-    match cluster::Lending::new(setup, number, &simulation.handle(), devices) {
+    let own = match setup.hosts[number].live {
+        true => None,
+        false => cluster::Lending::new(setup, number, &simulation.handle(), devices),
+    };
+    match own {
         None => (None, drivers),
         Some((lending, [first, last])) => {
             let all = [first].into_iter().chain(drivers).chain([last]).collect();
@@ -571,6 +578,12 @@ impl Computers {
     /// # Errors
     /// If the files are inconsistent.
     pub fn new(setup: &ComputerSetup) -> Result<Self, ComputerError> {
+        if let Some(host) = setup.hosts.iter().find(|host| host.live) {
+            let message = format!("host `{}` is live: a virtual machine, which is not simulated", host.name);
+            let help =
+                format!("`nearfar live {0}` starts it, `nearfar serve {0}` serves its devices", setup.name);
+            return Err(host.complaint(message, Some(help)).into());
+        }
         Self::with_drivers(setup, device::drivers)
     }
 

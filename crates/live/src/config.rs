@@ -1,0 +1,136 @@
+//! Configuration space as a guest sees it: most of it is the function's, some bits are the guest's own.
+//!
+//! Addresses, interrupt messages, the power state and what is agreed with the link's other end are the host's business: the
+//! guest has values of its own for them, which the function does not see, as with VFIO in Linux.
+
+use std::collections::BTreeMap;
+
+use wire::pcie::config::header;
+
+/// What a write means to the function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigWish {
+    /// Bus mastering is turned on or off.
+    Master(bool),
+    /// A function-level reset.
+    Reset,
+}
+
+/// Where capabilities are, as far as they matter here.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CapabilityPlaces {
+    /// Power management.
+    pub power: Option<u16>,
+    /// MSI.
+    pub msi: Option<u16>,
+    /// MSI-X.
+    pub msix: Option<u16>,
+    /// PCI Express.
+    pub express: Option<u16>,
+}
+
+const ALL: u32 = u32::MAX;
+/// Expansion ROM base address (PCI base spec 7.5.1.2.4).
+const ROM: u16 = 0x30;
+/// Interrupt line and pin.
+const INTERRUPT: u16 = 0x3c;
+/// Initiate Function Level Reset, of Device Control.
+const FUNCTION_LEVEL_RESET: u32 = 1 << 15;
+
+/// A guest's own bits, by their doublewords: which, and their values.
+#[derive(Clone, Debug)]
+pub struct GuestConfig {
+    own: BTreeMap<u16, (u32, u32)>,
+    device_control: Option<u16>,
+}
+
+impl GuestConfig {
+    /// With the function's values of now, which `register` returns.
+    pub fn new(places: CapabilityPlaces, register: impl Fn(u16) -> u32) -> Self {
+        let mut own = BTreeMap::new();
+        let memory = header::COMMAND_MEMORY | header::COMMAND_BUS_MASTER | header::COMMAND_INTX_DISABLE | 1;
+        own.insert(header::COMMAND, (memory.into(), 0));
+        let mut is_upper = false;
+        for bar in 0..6 {
+            let at = header::BAR0 + 4 * bar;
+            // Kinds of BARs are in the lowest bits; the upper half of an address has none.
+            let kind = if is_upper { 0 } else { register(at) & 0xf };
+            own.insert(at, (ALL, kind));
+            is_upper = !is_upper && kind & 0b111 == 0b100;
+        }
+        own.insert(ROM, (ALL, 0));
+        // There is no pin: a guest gets messages.
+        own.insert(INTERRUPT, (0xffff, 0));
+        if let Some(at) = places.power {
+            own.insert(at + 4, (0x8103, register(at + 4) & 0x8100));
+        }
+        if let Some(at) = places.msix {
+            own.insert(at, (0xc000_0000, 0));
+        }
+        if let Some(at) = places.msi {
+            own.insert(at, (0x0071_0000, 0));
+            // Address and data; with 64-bit addresses, mask bits too.
+            let words = if register(at) >> 23 & 1 == 1 { 4 } else { 2 };
+            own.extend((1..=words).map(|word| (at + 4 * word, (ALL, 0))));
+        }
+        // Device, link, second device and second link control.
+        for control in places.express.iter().flat_map(|at| [8, 0x10, 0x28, 0x30].map(|offset| at + offset)) {
+            own.insert(control, (0xffff, register(control) & 0xffff));
+        }
+        Self { own, device_control: places.express.map(|at| at + 8) }
+    }
+
+    /// A doubleword as the guest reads it, of which the function has `value`.
+    pub fn read(&self, register: u16, value: u32) -> u32 {
+        let (mask, own) = self.own.get(&register).copied().unwrap_or_default();
+        value & !mask | own
+    }
+
+    /// Writes the bytes of a doubleword that `bytes` selects, as a mask. Other bits than the guest's own stay.
+    pub fn write(&mut self, register: u16, value: u32, bytes: u32) -> Option<ConfigWish> {
+        let (mask, own) = self.own.get_mut(&register)?;
+        let changed = *mask & bytes;
+        // BARs keep their kinds.
+        let kind = if (header::BAR0..header::BAR0 + 24).contains(&register) { *own & 0xf } else { 0 };
+        let before = std::mem::replace(own, *own & !changed | value & changed | kind);
+        let turned = (before ^ *own) & u32::from(header::COMMAND_BUS_MASTER);
+        if register == header::COMMAND && turned != 0 {
+            return Some(ConfigWish::Master(*own & turned != 0));
+        }
+        if self.device_control == Some(register) && *own & FUNCTION_LEVEL_RESET != 0 {
+            *own &= !FUNCTION_LEVEL_RESET;
+            return Some(ConfigWish::Reset);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_moves_its_own_bars_and_not_the_functions() {
+        let mut config = GuestConfig::new(CapabilityPlaces::default(), |at| match at {
+            0x10 => 0x9000_000c,
+            0x14 => 0x0000_0380,
+            _ => 0,
+        });
+        assert_eq!([config.read(0x10, 0x9000_000c), config.read(0x14, 0x380)], [0xc, 0]);
+        assert_eq!(config.write(0x10, ALL, ALL), None);
+        assert_eq!(config.read(0x10, 0x9000_000c) & 0xf, 0xf);
+        assert_eq!(config.read(0, 0x1234_8086), 0x1234_8086, "the rest is the function's");
+    }
+
+    #[test]
+    fn what_concerns_the_function_is_told() {
+        let places = CapabilityPlaces { express: Some(0x40), ..CapabilityPlaces::default() };
+        let mut config = GuestConfig::new(places, |_| 0);
+        assert_eq!(config.write(4, 6, 0xff), Some(ConfigWish::Master(true)));
+        assert_eq!(config.write(4, 6, 0xff), None, "it is on");
+        assert_eq!(config.write(4, 0, 0xff00), None, "not the byte that has it");
+        assert_eq!(config.write(4, 0, 0xff), Some(ConfigWish::Master(false)));
+        assert_eq!(config.write(0x48, 0x8010, 0xffff), Some(ConfigWish::Reset));
+        assert_eq!(config.read(0x48, 0), 0x10, "the bit reads as 0");
+    }
+}

@@ -1,0 +1,285 @@
+//! A function of a live host, as its guest sees it.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Write;
+use std::rc::Rc;
+
+use kernel::Kernel;
+use nearfar::computer::Session;
+use platform::Error;
+use platform::cpu::{Cpu, CpuId};
+use platform::irq::{Affinity, Irq, IrqReturn};
+use platform::kernel::TaskParams;
+use platform::mmio::{MemoryType, Mmio};
+use platform::pci::PciDevice;
+use vfio_user::request::CONFIG_REGION;
+use vfio_user::{DmaMap, ServedFunction, VfioRefusal};
+use wire::pcie::config::caps::id;
+
+use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig};
+use crate::memory::LiveMemory;
+
+/// Bytes of configuration space.
+const CONFIG_BYTES: u64 = 4096;
+/// Bytes of an MSI-X table's entry (base spec 7.7.2).
+const TABLE_ENTRY: u64 = 16;
+/// The kinds of interrupts by their numbers.
+const MSI: u32 = 1;
+const MSIX: u32 = 2;
+
+/// A function of a live host.
+pub struct LiveFunction {
+    /// The function, as a driver sees it.
+    pub device: PciDevice,
+    bars: [Option<Mmio>; 6],
+    memory: Rc<LiveMemory>,
+    config: RefCell<GuestConfig>,
+    /// Configuration space as the guest first found it.
+    fresh: GuestConfig,
+    /// Kind and number of its interrupt messages.
+    messages: (u32, u32),
+    /// BAR and bytes of the MSI-X table, which is not the guest's.
+    table: Option<(u8, std::ops::Range<u64>)>,
+    irqs: RefCell<Vec<Irq>>,
+    /// Where each vector is told.
+    files: Rc<RefCell<Vec<Option<File>>>>,
+}
+
+impl LiveFunction {
+    /// Maps its BARs, and reads what a guest will find.
+    ///
+    /// # Errors
+    /// If a BAR cannot be mapped.
+    pub async fn new(cpu: &Cpu, device: PciDevice, memory: Rc<LiveMemory>) -> Result<Self, Error> {
+        let map =
+            |bar: u8| device.bar(bar).map(|_| device.ioremap_bar(bar, MemoryType::Uncached)).transpose();
+        let bars = [map(0)?, map(1)?, map(2)?, map(3)?, map(4)?, map(5)?];
+        let mut space = Vec::new();
+        for at in (0..CONFIG_BYTES as u16).step_by(4) {
+            space.push(device.config_read(cpu, at).await);
+        }
+        let register = |at: u16| space.get(usize::from(at / 4)).copied().unwrap_or(u32::MAX);
+        let places = CapabilityPlaces {
+            power: device.capability(id::POWER_MANAGEMENT),
+            msi: device.capability(id::MSI),
+            msix: device.capability(id::MSIX),
+            express: device.capability(id::PCI_EXPRESS),
+        };
+        let messages = match (places.msix, places.msi) {
+            (Some(at), _) => (MSIX, (register(at) >> 16 & 0x7ff) + 1),
+            (None, Some(at)) => (MSI, 1 << (register(at) >> 17 & 0b111).min(5)),
+            (None, None) => (MSIX, 0),
+        };
+        let table = places.msix.map(|at| {
+            let place = register(at + 4);
+            let start = u64::from(place & !0b111);
+            ((place & 0b111) as u8, start..start + TABLE_ENTRY * u64::from(messages.1))
+        });
+        let fresh = GuestConfig::new(places, register);
+        Ok(Self {
+            device,
+            bars,
+            memory,
+            config: RefCell::new(fresh.clone()),
+            fresh,
+            messages,
+            table,
+            irqs: RefCell::default(),
+            files: Rc::default(),
+        })
+    }
+
+    async fn config_read(&self, cpu: &Cpu, offset: u64, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(count + 4);
+        let first = offset & !3;
+        while bytes.len() < count + (offset - first) as usize {
+            let at = first as u16 + bytes.len() as u16;
+            let value = self.device.config_read(cpu, at).await;
+            bytes.extend(self.config.borrow().read(at, value).to_le_bytes());
+        }
+        bytes.drain(..(offset - first) as usize);
+        bytes.truncate(count);
+        bytes
+    }
+
+    async fn config_write(&self, cpu: &Cpu, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        for register in (offset & !3..end).step_by(4) {
+            let (mut value, mut mask) = ([0; 4], [0; 4]);
+            for n in 0..4 {
+                let at = register + n as u64;
+                if (offset..end).contains(&at) {
+                    (value[n], mask[n]) = (data[(at - offset) as usize], 0xff);
+                }
+            }
+            let [value, mask] = [value, mask].map(u32::from_le_bytes);
+            let wish = self.config.borrow_mut().write(register as u16, value, mask);
+            match wish {
+                Some(ConfigWish::Master(on)) => self.device.set_master(cpu, on).await,
+                Some(ConfigWish::Reset) => drop(self.device.reset(cpu).await),
+                None => {}
+            }
+        }
+    }
+
+    fn bar_write(&self, cpu: &Cpu, bar: u32, offset: u64, data: &[u8]) {
+        let is_table = self.table.as_ref().is_some_and(|(of, table)| {
+            u32::from(*of) == bar && offset < table.end && offset + data.len() as u64 > table.start
+        });
+        if let Some(Some(bar)) = self.bars.get(bar as usize).filter(|_| !is_table) {
+            bar.write(cpu, offset, data);
+        }
+    }
+
+    /// Allocates all interrupts, and has them told to the vectors' files.
+    async fn connect(&self, cpu: &Cpu) -> Result<(), Error> {
+        if !self.irqs.borrow().is_empty() {
+            return Ok(());
+        }
+        let irqs = self.device.alloc_irqs(cpu, 1, self.messages.1 as u16, Affinity::Spread).await?;
+        self.files.borrow_mut().resize_with(self.messages.1 as usize, || None);
+        for (vector, irq) in irqs.iter().enumerate() {
+            let files = Rc::clone(&self.files);
+            let handler = Rc::new(move |_: &Cpu| {
+                raise(&files.borrow(), vector);
+                IrqReturn::Handled
+            });
+            self.device.request_irq(*irq, "guest", handler, None)?;
+        }
+        *self.irqs.borrow_mut() = irqs;
+        Ok(())
+    }
+
+    async fn disconnect(&self, cpu: &Cpu) {
+        self.files.borrow_mut().clear();
+        if !self.irqs.take().is_empty() {
+            self.device.free_irqs(cpu).await;
+        }
+    }
+
+    /// As before the guest came: without interrupts, mappings and bus mastering, and reset.
+    async fn leave(&self, cpu: &Cpu) {
+        self.disconnect(cpu).await;
+        self.device.set_master(cpu, false).await;
+        let _ = self.device.reset(cpu).await;
+        *self.config.borrow_mut() = self.fresh.clone();
+        self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
+    }
+}
+
+/// Tells a vector's file, if it has one.
+fn raise(files: &[Option<File>], vector: usize) {
+    if let Some(Some(mut file)) = files.get(vector).map(Option::as_ref) {
+        // An eventfd whose count is at its end has been told often enough.
+        let _ = file.write(&1u64.to_ne_bytes());
+    }
+}
+
+/// A function while the simulation runs: what its client asks is done by the host's kernel.
+pub struct Attended<'a, 's> {
+    /// The function.
+    pub function: &'a Rc<LiveFunction>,
+    /// The kernel that found it.
+    pub kernel: &'a Rc<Kernel>,
+    /// The simulation.
+    pub session: &'a Session<'s>,
+}
+
+impl Attended<'_, '_> {
+    /// Lets the kernel do something, and waits. All is done by one core, so that it stays in order.
+    fn run<T: 'static>(&self, act: impl AsyncFnOnce(Rc<LiveFunction>, Cpu) -> T + 'static) -> Option<T> {
+        let function = Rc::clone(self.function);
+        let kernel = self.kernel.face();
+        let is_near = |&cpu: &CpuId| kernel.node_of(cpu) == function.device.node();
+        let core = (0..kernel.cpus()).map(CpuId).find(is_near).unwrap_or_default();
+        let params = TaskParams::named("guest").on(core);
+        let done = kernel.run(params, async move |cpu| act(function, cpu).await);
+        self.session.complete(async move { done.wait().await })
+    }
+
+    /// The client is gone.
+    pub fn leave(&self) {
+        self.run(async |function, cpu| function.leave(&cpu).await);
+    }
+}
+
+impl ServedFunction for Attended<'_, '_> {
+    fn region_size(&self, region: u32) -> u64 {
+        match region {
+            CONFIG_REGION => CONFIG_BYTES,
+            bar @ 0..=5 => self.function.device.bar(bar as u8).map_or(0, |bar| bar.length),
+            _ => 0,
+        }
+    }
+
+    fn vectors(&self, kind: u32) -> u32 {
+        let (own, count) = self.function.messages;
+        if kind == own { count } else { 0 }
+    }
+
+    fn read(&mut self, region: u32, offset: u64, into: &mut [u8]) {
+        let count = into.len();
+        let read = self.run(async move |function, cpu| match function.bars.get(region as usize) {
+            Some(Some(bar)) => {
+                let mut bytes = vec![0; count];
+                bar.read(&cpu, offset, &mut bytes).await;
+                bytes
+            }
+            _ => function.config_read(&cpu, offset, count).await,
+        });
+        match read {
+            Some(bytes) => into.copy_from_slice(&bytes),
+            None => into.fill(0xff),
+        }
+    }
+
+    fn write(&mut self, region: u32, offset: u64, from: &[u8]) {
+        let from = from.to_vec();
+        self.run(async move |function, cpu| match region {
+            CONFIG_REGION => function.config_write(&cpu, offset, &from).await,
+            bar => function.bar_write(&cpu, bar, offset, &from),
+        });
+    }
+
+    fn connect(&mut self, _: u32, start: u32, files: Vec<Option<File>>) -> Result<(), VfioRefusal> {
+        let connected = self.run(async |function, cpu| function.connect(&cpu).await);
+        connected.and_then(Result::ok).ok_or(VfioRefusal::Failed)?;
+        let mut own = self.function.files.borrow_mut();
+        own.iter_mut().skip(start as usize).zip(files).for_each(|(own, file)| *own = file);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, _: u32) {
+        self.run(async |function, cpu| function.disconnect(&cpu).await);
+    }
+
+    fn raise(&mut self, _: u32, vectors: std::ops::Range<u32>) {
+        vectors.for_each(|vector| raise(&self.function.files.borrow(), vector as usize));
+    }
+
+    fn mask(&mut self, _: bool) {}
+
+    fn map(&mut self, address: u64, map: DmaMap) -> Result<(), VfioRefusal> {
+        let bdf = self.function.device.address().bdf;
+        self.function.memory.of(bdf, |memory| memory.map(address, map))
+    }
+
+    fn unmap(&mut self, range: Option<(u64, u64)>) -> Result<(), VfioRefusal> {
+        let bdf = self.function.device.address().bdf;
+        self.function.memory.of(bdf, |memory| match range {
+            Some((address, size)) => memory.unmap(address, size),
+            None => {
+                memory.clear();
+                Ok(())
+            }
+        })
+    }
+
+    fn reset(&mut self) {
+        self.run(async |function, cpu| {
+            let _ = function.device.reset(&cpu).await;
+            *function.config.borrow_mut() = function.fresh.clone();
+        });
+    }
+}

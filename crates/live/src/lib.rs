@@ -1,0 +1,25 @@
+//! Virtual machines with a real Linux on the simulated fabric.
+//!
+//! A host that is live has its slots, links, switches and devices from the simulation, and its cores and memory from a
+//! virtual machine monitor such as QEMU, which is a client of each function's socket (vfio-user). On the simulated side a
+//! kernel of ours numbers the buses and recovers from errors, as a host's kernel does below VFIO. The guest's accesses are
+//! TLPs from the root port to the function, and the function's are TLPs to the root port, where they reach the guest's
+//! memory.
+//!
+//! * `driver`: claims a live host's functions;
+//! * `function`: a function as its guest sees it, with its interrupts; `config`: which bits of its configuration space are
+//!   the guest's own;
+//! * `memory`: the guests' memory, as functions access it;
+//! * [`server`]: sockets and the clock; [`qemu`]: its command line.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod driver;
+mod function;
+mod memory;
+pub mod qemu;
+pub mod server;
+mod sockets;
+
+pub use server::{LiveError, LiveFunctionInfo, ServeOptions, serve};
