@@ -580,9 +580,8 @@ impl Computers {
     pub fn new(setup: &ComputerSetup) -> Result<Self, ComputerError> {
         if let Some(host) = setup.hosts.iter().find(|host| host.live) {
             let message = format!("host `{}` is live: a virtual machine, which is not simulated", host.name);
-            let help =
-                format!("`nearfar live {0}` starts it, `nearfar serve {0}` serves its devices", setup.name);
-            return Err(host.complaint(message, Some(help)).into());
+            let help = "`nearfar live` starts it, `nearfar serve` serves its devices";
+            return Err(host.complaint(message, Some(help.to_owned())).into());
         }
         Self::with_drivers(setup, device::drivers)
     }

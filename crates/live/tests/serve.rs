@@ -1,0 +1,127 @@
+//! Functions over their sockets, with a client of the test's own in place of QEMU.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use live::server::LiveEvent;
+use live::{LiveError, ServeOptions, serve};
+use machine::{ComputerSetup, Library};
+use nearfar::Experiment;
+
+fn scenario(path: &str) -> ComputerSetup {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    match Experiment::load(&Library::built_in(), path.to_str().unwrap(), "set", &[]) {
+        Ok(Experiment::Computers(setup)) => *setup,
+        _ => panic!("a scenario with computers"),
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+struct Client(UnixStream);
+
+impl Client {
+    fn new(socket: &Path) -> Self {
+        let mut client = Self(UnixStream::connect(socket).unwrap());
+        client.ask(1, &words(&[0])).unwrap();
+        client
+    }
+
+    fn ask(&mut self, command: u32, body: &[u8]) -> Result<Vec<u8>, u32> {
+        let head = words(&[command << 16, 16 + body.len() as u32, 0, 0]);
+        self.0.write_all(&[&head[..], body].concat()).unwrap();
+        let mut head = [0; 16];
+        self.0.read_exact(&mut head).unwrap();
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
+        let mut body = vec![0; word(4) as usize - 16];
+        self.0.read_exact(&mut body).unwrap();
+        if word(8) & 0x20 != 0 { Err(word(12)) } else { Ok(body) }
+    }
+
+    fn read(&mut self, region: u32, offset: u32, count: u32) -> Vec<u8> {
+        self.ask(9, &words(&[offset, 0, region, count])).unwrap()[16..].to_vec()
+    }
+
+    fn write(&mut self, region: u32, offset: u32, value: u32) {
+        self.ask(10, &words(&[offset, 0, region, 4, value])).unwrap();
+    }
+}
+
+/// Serves a scenario in a folder while `act` is a client of its first function.
+fn while_served(
+    path: &str,
+    folder: &Path,
+    act: impl FnOnce(&Path) + Send + 'static,
+) -> Result<(), LiveError> {
+    let setup = scenario(path);
+    let (stop, stops) = UnixStream::pair().unwrap();
+    let options = ServeOptions { sockets: folder.to_owned(), once: false };
+    let mut act = Some((act, stops));
+    let mut client = None;
+    let served = serve(&setup, &options, stop.as_fd(), |event| {
+        if let LiveEvent::Ready(functions) = event {
+            let socket: PathBuf = functions[0].socket.clone();
+            client = act.take().map(|(act, mut stops)| {
+                thread::spawn(move || {
+                    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| act(&socket)));
+                    stops.write_all(&[1]).unwrap();
+                    done.unwrap();
+                })
+            });
+        }
+    });
+    if let Some(client) = client {
+        client.join().unwrap();
+    }
+    served
+}
+
+#[test]
+fn a_client_reads_the_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    while_served("tools/live/nvme.toml", folder.path(), |socket| {
+        assert_eq!(socket.file_name().unwrap(), "a-drive0.sock");
+        let mut client = Client::new(socket);
+        assert_eq!(client.read(7, 8, 4)[1..], [2, 8, 1], "the class of NVMe controllers");
+        let version = client.read(0, 8, 4);
+        assert_eq!(version[2..], [1, 0], "NVMe 1.x: {version:?}");
+    })
+    .unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no socket stays behind");
+}
+
+#[test]
+fn what_a_guest_writes_to_its_own_bits_stays_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    while_served("tools/live/nvme.toml", folder.path(), |socket| {
+        let mut client = Client::new(socket);
+        let capabilities = client.read(0, 0, 8);
+        client.write(7, 0x10, u32::MAX);
+        client.write(7, 4, 0x406);
+        assert_eq!(client.read(7, 4, 2), [6, 4]);
+        assert_eq!(client.read(0, 0, 8), capabilities, "the function is where it was");
+        drop(client);
+        let mut next = Client::new(socket);
+        assert_eq!(next.read(7, 4, 2), [0, 0], "as before the first one came");
+        assert_eq!(next.read(0, 0, 8), capabilities);
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_cannot_be_served_is_told_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = while_served("scenarios/ping.toml", folder.path(), |_| {}).unwrap_err();
+    assert!(nobody.to_string().contains("add `live = true`"), "{nobody}");
+    let taken = std::os::unix::net::UnixListener::bind(folder.path().join("a-drive0.sock")).unwrap();
+    let in_use = while_served("tools/live/nvme.toml", folder.path(), |_| {}).unwrap_err();
+    assert!(in_use.to_string().contains("another server listens there"), "{in_use}");
+    // Its socket stays, and takes nobody.
+    drop(taken);
+    while_served("tools/live/nvme.toml", folder.path(), |socket| drop(Client::new(socket))).unwrap();
+}

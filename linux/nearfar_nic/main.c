@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Driver of nearfar's NIC: probe, open and stop, settings. */
+#include <linux/dma-mapping.h>
+#include <linux/etherdevice.h>
+#include <linux/interrupt.h>
+#include <linux/module.h>
+
+#include "nearfar_nic.h"
+
+static irqreturn_t nfn_interrupt(int irq, void *data)
+{
+	struct nfn_channel *channel = data;
+
+	napi_schedule(&channel->napi);
+	return IRQ_HANDLED;
+}
+
+static irqreturn_t nfn_event(int irq, void *data)
+{
+	struct nfn *nfn = data;
+
+	if (readl(nfn->bar + NFN_EVENTS) & NFN_EVENT_LINK) {
+		if (readl(nfn->bar + NFN_STATUS) & NFN_STATUS_LINK_UP)
+			netif_carrier_on(nfn->netdev);
+		else
+			netif_carrier_off(nfn->netdev);
+	}
+	return IRQ_HANDLED;
+}
+
+static u32 nfn_enabled(const struct nfn *nfn, netdev_features_t features)
+{
+	u32 enabled = NFN_FEATURE_TX_CHECKSUM | NFN_FEATURE_TSO | NFN_FEATURE_RSS;
+
+	if (features & NETIF_F_RXCSUM)
+		enabled |= NFN_FEATURE_RX_CHECKSUM;
+	if (nfn->netdev->flags & IFF_PROMISC)
+		enabled |= NFN_FEATURE_PROMISCUOUS;
+	if (nfn->netdev->flags & (IFF_ALLMULTI | IFF_MULTICAST))
+		enabled |= NFN_FEATURE_ALL_GROUPS;
+	return enabled & nfn->features;
+}
+
+static void nfn_spread(struct nfn *nfn)
+{
+	u8 key[NFN_RSS_KEY_BYTES];
+	unsigned int i;
+
+	netdev_rss_key_fill(key, sizeof(key));
+	for (i = 0; i < sizeof(key); i += 4)
+		writel(get_unaligned_le32(key + i), nfn->bar + NFN_RSS_KEY + i);
+	writel(NFN_RSS_ADDRESSES | NFN_RSS_TCP | NFN_RSS_UDP, nfn->bar + NFN_RSS_TYPES);
+	for (i = 0; i < nfn->rss_entries; i++)
+		writel(i % nfn->channels, nfn->bar + NFN_RSS_TABLE + 4 * i);
+}
+
+static void nfn_write_mac(struct nfn *nfn)
+{
+	u8 address[8] = { };
+
+	ether_addr_copy(address, nfn->netdev->dev_addr);
+	writeq(get_unaligned_le64(address), nfn->bar + NFN_MAC);
+}
+
+static int nfn_open(struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < nfn->channels; i++) {
+		err = nfn_channel_alloc(&nfn->channel[i]);
+		if (err)
+			goto free;
+	}
+	nfn_write_mac(nfn);
+	nfn_spread(nfn);
+	writel(netdev->mtu + ETH_HLEN, nfn->bar + NFN_MAX_FRAME);
+	writel(nfn_enabled(nfn, netdev->features), nfn->bar + NFN_ENABLED);
+	for (i = 0; i < nfn->channels; i++)
+		nfn_channel_start(&nfn->channel[i]);
+	writel(nfn->channels, nfn->bar + NFN_EVENT_VECTOR);
+	writel(NFN_CONTROL_ENABLE, nfn->bar + NFN_CONTROL);
+	if (readl(nfn->bar + NFN_STATUS) & NFN_STATUS_LINK_UP)
+		netif_carrier_on(netdev);
+	netif_tx_start_all_queues(netdev);
+	return 0;
+
+free:
+	while (i--)
+		nfn_channel_free(&nfn->channel[i]);
+	return err;
+}
+
+static int nfn_stop(struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
+
+	netif_tx_disable(netdev);
+	netif_carrier_off(netdev);
+	writel(0, nfn->bar + NFN_CONTROL);
+	for (i = 0; i < nfn->channels; i++) {
+		nfn_channel_stop(&nfn->channel[i]);
+		nfn_channel_free(&nfn->channel[i]);
+	}
+	return 0;
+}
+
+static void nfn_get_stats64(struct net_device *netdev, struct rtnl_link_stats64 *stats)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	void __iomem *counters = nfn->bar + NFN_COUNTERS;
+
+	netdev_stats_to_stats64(stats, &netdev->stats);
+	stats->tx_packets = readq(counters);
+	stats->tx_bytes = readq(counters + 8);
+	stats->tx_errors = readq(counters + 16);
+	stats->rx_packets = readq(counters + 32);
+	stats->rx_bytes = readq(counters + 40);
+	stats->rx_crc_errors = readq(counters + 56);
+	stats->rx_length_errors = readq(counters + 64);
+	stats->rx_missed_errors = readq(counters + 72) + readq(counters + 80);
+}
+
+static int nfn_set_mac_address(struct net_device *netdev, void *address)
+{
+	int err = eth_mac_addr(netdev, address);
+
+	if (!err)
+		nfn_write_mac(netdev_priv(netdev));
+	return err;
+}
+
+static void nfn_set_rx_mode(struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	writel(nfn_enabled(nfn, netdev->features), nfn->bar + NFN_ENABLED);
+}
+
+static int nfn_set_features(struct net_device *netdev, netdev_features_t features)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	writel(nfn_enabled(nfn, features), nfn->bar + NFN_ENABLED);
+	return 0;
+}
+
+static int nfn_change_mtu(struct net_device *netdev, int mtu)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	netdev->mtu = mtu;
+	writel(mtu + ETH_HLEN, nfn->bar + NFN_MAX_FRAME);
+	return 0;
+}
+
+static const struct net_device_ops nfn_netdev_ops = {
+	.ndo_open = nfn_open,
+	.ndo_stop = nfn_stop,
+	.ndo_start_xmit = nfn_start_xmit,
+	.ndo_get_stats64 = nfn_get_stats64,
+	.ndo_set_mac_address = nfn_set_mac_address,
+	.ndo_validate_addr = eth_validate_addr,
+	.ndo_set_rx_mode = nfn_set_rx_mode,
+	.ndo_set_features = nfn_set_features,
+	.ndo_change_mtu = nfn_change_mtu,
+};
+
+static int nfn_reset(struct nfn *nfn)
+{
+	int tries;
+
+	writel(NFN_CONTROL_RESET, nfn->bar + NFN_CONTROL);
+	for (tries = 0; tries < 100; tries++) {
+		u32 status = readl(nfn->bar + NFN_STATUS);
+
+		if (status != ~0U && (status & NFN_STATUS_READY))
+			return 0;
+		usleep_range(100, 200);
+	}
+	return -ETIMEDOUT;
+}
+
+static int nfn_request_irqs(struct nfn *nfn)
+{
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < nfn->channels; i++) {
+		struct nfn_channel *channel = &nfn->channel[i];
+
+		channel->nfn = nfn;
+		channel->number = i;
+		snprintf(channel->name, sizeof(channel->name), "nearfar_nic-%s-%u",
+			 pci_name(nfn->pdev), i);
+		netif_napi_add(nfn->netdev, &channel->napi, nfn_poll);
+		err = devm_request_irq(&nfn->pdev->dev, pci_irq_vector(nfn->pdev, i), nfn_interrupt,
+				       0, channel->name, channel);
+		if (err)
+			return err;
+	}
+	return devm_request_irq(&nfn->pdev->dev, pci_irq_vector(nfn->pdev, nfn->channels), nfn_event,
+				0, "nearfar_nic-events", nfn);
+}
+
+static void nfn_set_up_netdev(struct nfn *nfn)
+{
+	struct net_device *netdev = nfn->netdev;
+
+	netdev->netdev_ops = &nfn_netdev_ops;
+	netdev->ethtool_ops = &nfn_ethtool_ops;
+	netdev->min_mtu = ETH_MIN_MTU;
+	netdev->max_mtu = 9000;
+	if (nfn->most_fragments > 1)
+		netdev->hw_features |= NETIF_F_SG;
+	if (nfn->features & NFN_FEATURE_TX_CHECKSUM)
+		netdev->hw_features |= NETIF_F_IP_CSUM | NETIF_F_IPV6_CSUM;
+	if ((nfn->features & NFN_FEATURE_TSO) && nfn->most_fragments > 1) {
+		netdev->hw_features |= NETIF_F_TSO;
+		netif_set_tso_max_size(netdev, readl(nfn->bar + NFN_TSO_MAX) - NFN_MOST_HEADERS);
+	}
+	if (nfn->features & NFN_FEATURE_RX_CHECKSUM)
+		netdev->hw_features |= NETIF_F_RXCSUM;
+	if (nfn->features & NFN_FEATURE_RSS)
+		netdev->hw_features |= NETIF_F_RXHASH;
+	netdev->features = netdev->hw_features | NETIF_F_HIGHDMA;
+	netif_carrier_off(netdev);
+}
+
+static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct net_device *netdev;
+	struct nfn *nfn;
+	u32 queues, limits;
+	u8 address[8];
+	int vectors, err;
+
+	err = pcim_enable_device(pdev);
+	if (err)
+		return err;
+	err = pcim_iomap_regions(pdev, BIT(0), KBUILD_MODNAME);
+	if (err)
+		return err;
+	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
+	if (err)
+		return err;
+	netdev = devm_alloc_etherdev_mqs(&pdev->dev, sizeof(*nfn), NFN_MAX_QUEUES, NFN_MAX_QUEUES);
+	if (!netdev)
+		return -ENOMEM;
+	SET_NETDEV_DEV(netdev, &pdev->dev);
+	pci_set_drvdata(pdev, netdev);
+	nfn = netdev_priv(netdev);
+	nfn->netdev = netdev;
+	nfn->pdev = pdev;
+	nfn->bar = pcim_iomap_table(pdev)[0];
+	if (readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
+		return -ENODEV;
+	err = nfn_reset(nfn);
+	if (err)
+		return dev_err_probe(&pdev->dev, err, "no answer to a reset\n");
+	queues = readl(nfn->bar + NFN_QUEUES);
+	limits = readl(nfn->bar + NFN_LIMITS);
+	nfn->features = readl(nfn->bar + NFN_FEATURES);
+	nfn->rss_entries = readl(nfn->bar + NFN_TABLES) >> 16;
+	nfn->most_fragments = limits >> 24;
+	nfn->channels = min3(queues & 0xffff, queues >> 16, num_online_cpus());
+	nfn->channels = min_t(unsigned int, nfn->channels, NFN_MAX_QUEUES);
+	pci_set_master(pdev);
+	/* A vector for each channel, and one for events. */
+	vectors = pci_alloc_irq_vectors(pdev, 2, nfn->channels + 1, PCI_IRQ_MSIX);
+	if (vectors < 0)
+		return dev_err_probe(&pdev->dev, vectors, "no interrupt vectors\n");
+	nfn->channels = vectors - 1;
+	put_unaligned_le64(readq(nfn->bar + NFN_MAC), address);
+	eth_hw_addr_set(netdev, address);
+	err = nfn_request_irqs(nfn);
+	if (err)
+		return err;
+	netif_set_real_num_tx_queues(netdev, nfn->channels);
+	netif_set_real_num_rx_queues(netdev, nfn->channels);
+	nfn_set_up_netdev(nfn);
+	return register_netdev(netdev);
+}
+
+static void nfn_remove(struct pci_dev *pdev)
+{
+	struct net_device *netdev = pci_get_drvdata(pdev);
+
+	unregister_netdev(netdev);
+	pci_clear_master(pdev);
+}
+
+static const struct pci_device_id nfn_ids[] = {
+	{ PCI_DEVICE(0x4e46, 0x0001) },
+	{ PCI_DEVICE(0x4e46, 0x0002) },
+	{ }
+};
+MODULE_DEVICE_TABLE(pci, nfn_ids);
+
+static struct pci_driver nfn_driver = {
+	.name = KBUILD_MODNAME,
+	.id_table = nfn_ids,
+	.probe = nfn_probe,
+	.remove = nfn_remove,
+};
+module_pci_driver(nfn_driver);
+
+MODULE_DESCRIPTION("nearfar's simulated NIC");
+MODULE_LICENSE("GPL");

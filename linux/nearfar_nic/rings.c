@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Descriptors and completions: sending and receiving. */
+#include <linux/dma-mapping.h>
+#include <linux/etherdevice.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+
+#include "nearfar_nic.h"
+
+#define NFN_HEADER_COPY 256
+
+static int nfn_ring_alloc(struct nfn *nfn, struct nfn_ring *ring, u32 offset)
+{
+	struct device *dev = &nfn->pdev->dev;
+
+	ring->registers = nfn->bar + offset;
+	ring->descriptors = dma_alloc_coherent(dev, NFN_RING * sizeof(*ring->descriptors),
+					       &ring->descriptors_bus, GFP_KERNEL);
+	ring->completions = dma_alloc_coherent(dev, NFN_RING * sizeof(*ring->completions),
+					       &ring->completions_bus, GFP_KERNEL);
+	return ring->descriptors && ring->completions ? 0 : -ENOMEM;
+}
+
+static void nfn_ring_free(struct nfn *nfn, struct nfn_ring *ring)
+{
+	struct device *dev = &nfn->pdev->dev;
+
+	if (ring->descriptors)
+		dma_free_coherent(dev, NFN_RING * sizeof(*ring->descriptors),
+				  ring->descriptors, ring->descriptors_bus);
+	if (ring->completions)
+		dma_free_coherent(dev, NFN_RING * sizeof(*ring->completions),
+				  ring->completions, ring->completions_bus);
+	ring->descriptors = NULL;
+	ring->completions = NULL;
+}
+
+static void nfn_ring_start(struct nfn_ring *ring, unsigned int vector)
+{
+	ring->tail = 0;
+	ring->done = 0;
+	ring->seen = 0;
+	/* The owner bit of the first round is 1. */
+	memset(ring->completions, 0, NFN_RING * sizeof(*ring->completions));
+	writel(NFN_LOG2_RING, ring->registers + NFN_Q_SIZE);
+	writel(vector, ring->registers + NFN_Q_VECTOR);
+	writeq(ring->descriptors_bus, ring->registers + NFN_Q_RING);
+	writeq(ring->completions_bus, ring->registers + NFN_Q_COMPLETIONS);
+	writel(NFN_Q_ENABLE | NFN_Q_TO_RING, ring->registers + NFN_Q_CONTROL);
+}
+
+static struct nfn_completion *nfn_ring_next(struct nfn_ring *ring)
+{
+	struct nfn_completion *completion = &ring->completions[ring->seen % NFN_RING];
+	u8 owner = !((ring->seen >> NFN_LOG2_RING) & 1);
+
+	if ((READ_ONCE(completion->owner) & 1) != owner)
+		return NULL;
+	dma_rmb();
+	ring->seen++;
+	return completion;
+}
+
+static void nfn_ring_arm(struct nfn_ring *ring, u16 seen)
+{
+	writel(NFN_Q_ARM | seen, ring->registers + NFN_Q_ARM_AT);
+}
+
+static unsigned int nfn_tx_room(const struct nfn_ring *ring)
+{
+	return NFN_RING - 1 - (u16)(ring->tail - ring->done);
+}
+
+static void nfn_tx_unmap(struct nfn *nfn, struct nfn_tx_slot *slot)
+{
+	if (slot->is_page)
+		dma_unmap_page(&nfn->pdev->dev, slot->address, slot->length, DMA_TO_DEVICE);
+	else
+		dma_unmap_single(&nfn->pdev->dev, slot->address, slot->length, DMA_TO_DEVICE);
+}
+
+static void nfn_tx_clean(struct nfn_channel *channel, u16 upto, int budget)
+{
+	struct nfn_ring *ring = &channel->tx;
+	unsigned int frames = 0, bytes = 0;
+
+	while (ring->done != upto) {
+		struct nfn_tx_slot *slot = &channel->tx_slots[ring->done % NFN_RING];
+
+		nfn_tx_unmap(channel->nfn, slot);
+		if (slot->skb) {
+			frames++;
+			bytes += slot->skb->len;
+			napi_consume_skb(slot->skb, budget);
+			slot->skb = NULL;
+		}
+		ring->done++;
+	}
+	netdev_tx_completed_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->number),
+				  frames, bytes);
+}
+
+static void nfn_tx_poll(struct nfn_channel *channel, int budget)
+{
+	struct netdev_queue *queue = netdev_get_tx_queue(channel->nfn->netdev, channel->number);
+	struct nfn_completion *completion;
+
+	while ((completion = nfn_ring_next(&channel->tx)))
+		nfn_tx_clean(channel, le16_to_cpu(completion->count), budget);
+	/* Pairs with the barrier in nfn_start_xmit(). */
+	smp_mb();
+	if (netif_tx_queue_stopped(queue) && nfn_tx_room(&channel->tx) > MAX_SKB_FRAGS + 1)
+		netif_tx_wake_queue(queue);
+}
+
+/* Checksums are filled in over what the stack left out. */
+static int nfn_offload(struct sk_buff *skb, struct nfn_descriptor *first)
+{
+	if (skb->ip_summed != CHECKSUM_PARTIAL)
+		return 0;
+	first->flags |= NFN_TX_TRANSPORT_CSUM;
+	if (skb_is_gso(skb)) {
+		if (skb_cow_head(skb, 0))
+			return -ENOMEM;
+		first->segment = cpu_to_le16(skb_shinfo(skb)->gso_size);
+		first->headers = skb_tcp_all_headers(skb);
+		if (skb->protocol == htons(ETH_P_IP))
+			first->flags |= NFN_TX_NETWORK_CSUM;
+	}
+	return 0;
+}
+
+netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	struct nfn_channel *channel = &nfn->channel[skb_get_queue_mapping(skb)];
+	struct netdev_queue *queue = netdev_get_tx_queue(netdev, channel->number);
+	struct nfn_ring *ring = &channel->tx;
+	struct nfn_descriptor first = { };
+	unsigned int fragments, i;
+	u16 tail = ring->tail;
+
+	if (skb_put_padto(skb, ETH_ZLEN))
+		return NETDEV_TX_OK;
+	if (skb_shinfo(skb)->nr_frags + 1 > nfn->most_fragments && skb_linearize(skb))
+		goto drop;
+	if (nfn_offload(skb, &first))
+		goto drop;
+	fragments = skb_shinfo(skb)->nr_frags;
+	for (i = 0; i <= fragments; i++) {
+		struct nfn_tx_slot *slot = &channel->tx_slots[tail % NFN_RING];
+		struct nfn_descriptor *descriptor = &ring->descriptors[tail % NFN_RING];
+		skb_frag_t *fragment = i ? &skb_shinfo(skb)->frags[i - 1] : NULL;
+
+		slot->skb = NULL;
+		slot->is_page = fragment;
+		slot->length = fragment ? skb_frag_size(fragment) : skb_headlen(skb);
+		slot->address = fragment ?
+			skb_frag_dma_map(&nfn->pdev->dev, fragment, 0, slot->length, DMA_TO_DEVICE) :
+			dma_map_single(&nfn->pdev->dev, skb->data, slot->length, DMA_TO_DEVICE);
+		if (dma_mapping_error(&nfn->pdev->dev, slot->address))
+			goto unmap;
+		*descriptor = first;
+		memset(&first, 0, sizeof(first));
+		descriptor->address = cpu_to_le64(slot->address);
+		descriptor->length = cpu_to_le16(slot->length);
+		if (i == fragments) {
+			descriptor->flags |= NFN_TX_END | NFN_TX_REPORT;
+			slot->skb = skb;
+		}
+		tail++;
+	}
+	skb_tx_timestamp(skb);
+	netdev_tx_sent_queue(queue, skb->len);
+	ring->tail = tail;
+	if (nfn_tx_room(ring) <= MAX_SKB_FRAGS + 1) {
+		netif_tx_stop_queue(queue);
+		/* Pairs with the barrier in nfn_tx_poll(). */
+		smp_mb();
+		if (nfn_tx_room(ring) > MAX_SKB_FRAGS + 1)
+			netif_tx_start_queue(queue);
+	}
+	/* writel() orders the descriptors before the doorbell. */
+	writel(tail, ring->registers + NFN_Q_TAIL);
+	return NETDEV_TX_OK;
+
+unmap:
+	while (tail != ring->tail)
+		nfn_tx_unmap(nfn, &channel->tx_slots[--tail % NFN_RING]);
+drop:
+	netdev->stats.tx_dropped++;
+	dev_kfree_skb_any(skb);
+	return NETDEV_TX_OK;
+}
+
+/* Gives free buffers to the device, as long as there is memory. */
+static void nfn_rx_refill(struct nfn_channel *channel)
+{
+	struct nfn_ring *ring = &channel->rx;
+	struct device *dev = &channel->nfn->pdev->dev;
+	u16 before = ring->tail;
+
+	while ((u16)(ring->tail - ring->done) < NFN_RING - 1) {
+		struct nfn_rx_slot *slot = &channel->rx_slots[ring->tail % NFN_RING];
+		struct nfn_descriptor *descriptor = &ring->descriptors[ring->tail % NFN_RING];
+
+		slot->page = dev_alloc_page();
+		if (!slot->page)
+			break;
+		slot->address = dma_map_page(dev, slot->page, 0, PAGE_SIZE, DMA_FROM_DEVICE);
+		if (dma_mapping_error(dev, slot->address)) {
+			__free_page(slot->page);
+			slot->page = NULL;
+			break;
+		}
+		*descriptor = (struct nfn_descriptor) {
+			.address = cpu_to_le64(slot->address),
+			.length = cpu_to_le16(PAGE_SIZE),
+		};
+		ring->tail++;
+	}
+	if (ring->tail != before)
+		writel(ring->tail, ring->registers + NFN_Q_TAIL);
+}
+
+static void nfn_rx_deliver(struct nfn_channel *channel, struct sk_buff *skb, u32 hash, u16 flags)
+{
+	struct net_device *netdev = channel->nfn->netdev;
+
+	if (flags & NFN_C_HASHED)
+		skb_set_hash(skb, hash,
+			     flags & NFN_C_HASHED_PORTS ? PKT_HASH_TYPE_L4 : PKT_HASH_TYPE_L3);
+	if ((netdev->features & NETIF_F_RXCSUM) && (flags & NFN_C_TRANSPORT_RIGHT))
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	skb_record_rx_queue(skb, channel->number);
+	skb->protocol = eth_type_trans(skb, netdev);
+	napi_gro_receive(&channel->napi, skb);
+}
+
+/* A frame may be in several buffers; its headers go into the skb's own memory. */
+static void nfn_rx_buffer(struct nfn_channel *channel, const struct nfn_completion *completion)
+{
+	struct nfn_rx_slot *slot = &channel->rx_slots[channel->rx.done % NFN_RING];
+	struct net_device *netdev = channel->nfn->netdev;
+	u16 length = le16_to_cpu(completion->length);
+	u16 flags = le16_to_cpu(completion->flags);
+	struct page *page = slot->page;
+	struct sk_buff *skb = channel->partial;
+	unsigned int copied = 0;
+
+	dma_unmap_page(&channel->nfn->pdev->dev, slot->address, PAGE_SIZE, DMA_FROM_DEVICE);
+	slot->page = NULL;
+	channel->rx.done++;
+	if (!skb) {
+		skb = napi_alloc_skb(&channel->napi, NFN_HEADER_COPY);
+		if (skb) {
+			copied = min_t(unsigned int, length, NFN_HEADER_COPY);
+			skb_put_data(skb, page_address(page), copied);
+		}
+	}
+	if (!skb || (flags & NFN_C_FAILED) || length > PAGE_SIZE) {
+		netdev->stats.rx_dropped++;
+		__free_page(page);
+		kfree_skb(skb);
+		channel->partial = NULL;
+		return;
+	}
+	if (length > copied)
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, copied, length - copied,
+				PAGE_SIZE);
+	else
+		__free_page(page);
+	channel->partial = skb;
+	if (flags & NFN_C_END) {
+		channel->partial = NULL;
+		nfn_rx_deliver(channel, skb, le32_to_cpu(completion->hash), flags);
+	}
+}
+
+int nfn_poll(struct napi_struct *napi, int budget)
+{
+	struct nfn_channel *channel = container_of(napi, struct nfn_channel, napi);
+	struct nfn_completion *completion;
+	int received = 0;
+
+	nfn_tx_poll(channel, budget);
+	while (received < budget && (completion = nfn_ring_next(&channel->rx))) {
+		nfn_rx_buffer(channel, completion);
+		received++;
+	}
+	nfn_rx_refill(channel);
+	if (received < budget && napi_complete_done(napi, received)) {
+		nfn_ring_arm(&channel->tx, channel->tx.done);
+		nfn_ring_arm(&channel->rx, channel->rx.done);
+	}
+	return received;
+}
+
+void nfn_channel_free(struct nfn_channel *channel)
+{
+	nfn_ring_free(channel->nfn, &channel->tx);
+	nfn_ring_free(channel->nfn, &channel->rx);
+	kvfree(channel->tx_slots);
+	kvfree(channel->rx_slots);
+	channel->tx_slots = NULL;
+	channel->rx_slots = NULL;
+}
+
+int nfn_channel_alloc(struct nfn_channel *channel)
+{
+	u32 offset = NFN_QUEUE_STRIDE * channel->number;
+
+	channel->tx_slots = kvcalloc(NFN_RING, sizeof(*channel->tx_slots), GFP_KERNEL);
+	channel->rx_slots = kvcalloc(NFN_RING, sizeof(*channel->rx_slots), GFP_KERNEL);
+	if (!channel->tx_slots || !channel->rx_slots ||
+	    nfn_ring_alloc(channel->nfn, &channel->tx, NFN_TX_QUEUES + offset) ||
+	    nfn_ring_alloc(channel->nfn, &channel->rx, NFN_RX_QUEUES + offset)) {
+		nfn_channel_free(channel);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void nfn_channel_start(struct nfn_channel *channel)
+{
+	nfn_ring_start(&channel->tx, channel->number);
+	nfn_ring_start(&channel->rx, channel->number);
+	nfn_rx_refill(channel);
+	napi_enable(&channel->napi);
+	nfn_ring_arm(&channel->tx, 0);
+	nfn_ring_arm(&channel->rx, 0);
+}
+
+/* The read behind the stop waits until the device's writes are in memory. */
+void nfn_channel_stop(struct nfn_channel *channel)
+{
+	struct nfn_ring *rx = &channel->rx;
+	struct nfn_ring *tx = &channel->tx;
+
+	napi_disable(&channel->napi);
+	writel(0, tx->registers + NFN_Q_CONTROL);
+	writel(0, rx->registers + NFN_Q_CONTROL);
+	readl(rx->registers + NFN_Q_CONTROL);
+	nfn_tx_clean(channel, tx->tail, 0);
+	netdev_tx_reset_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->number));
+	for (; rx->done != rx->tail; rx->done++) {
+		struct nfn_rx_slot *slot = &channel->rx_slots[rx->done % NFN_RING];
+
+		dma_unmap_page(&channel->nfn->pdev->dev, slot->address, PAGE_SIZE, DMA_FROM_DEVICE);
+		__free_page(slot->page);
+		slot->page = NULL;
+	}
+	kfree_skb(channel->partial);
+	channel->partial = NULL;
+}
