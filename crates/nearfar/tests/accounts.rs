@@ -3,11 +3,12 @@
 
 mod scenario;
 
-use machine::{ComputerScenario, ComputerSetup, Doc};
+use machine::{Action, ComputerScenario, ComputerSetup, Doc, EventSetup, LinkPlace, Trigger};
 use nearfar::computer::{Counts, run_counted};
 use nearfar::counters::Kind;
 use nearfar::{Library, Silent};
 use scenario::loaded;
+use units::Duration;
 
 fn counts(text: &str) -> Counts {
     run_counted(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"))
@@ -91,4 +92,28 @@ fn a_pool_of_lent_drives_is_full_at_most() {
     let counts = run_counted(&ComputerSetup::load(&library, &doc).unwrap(), &Silent).unwrap();
     let channels = share(&counts, Kind::Device, "ssd/channels");
     assert!((80.0..=100.0).contains(&channels), "{channels} %");
+}
+
+/// The borrower's adapter disappears while its driver starts: handlers that unmap interrupt tasks that do, and a core waits once at a
+/// time.
+#[test]
+fn a_core_waits_for_one_invalidation_at_a_time() {
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::load(&library, "lend-nvme").unwrap();
+    for cut in [6_036, 8_156, 8_911] {
+        let mut setup = ComputerSetup::load(&library, &doc).unwrap();
+        let (cut, end) = (Duration::from_ns(cut), Duration::from_us(2_104));
+        let all = [
+            (cut, Action::Link { link: LinkPlace::Device(0, 1, 0), up: false }),
+            (end, Action::PowerOff(0)),
+            (end, Action::PowerOff(1)),
+        ];
+        setup.events.extend(all.map(|(at, action)| EventSetup {
+            trigger: Trigger::At(at),
+            text: format!("{action:?}"),
+            action,
+        }));
+        // The run itself checks all shares.
+        run_counted(&setup, &Silent).unwrap();
+    }
 }

@@ -1,7 +1,9 @@
 //! What all parts of the DMA API use.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
+use engine::Busy;
 use platform::costs::linux;
 pub use settings::DmaMode;
 use units::Duration;
@@ -53,6 +55,9 @@ pub(super) struct DmaBase {
     pub params: DmaParams,
     /// Domain IDs. 0 is reserved (VT-d specification: in caching mode it tags cached entries that are not present).
     pub domains: Numbers,
+    /// How long each core has waited for invalidations: for a queue, and for the IOMMU's answers. What interrupts a wait and
+    /// waits itself delays the rest of it.
+    pub waited: RefCell<Vec<Busy>>,
 }
 
 impl DmaBase {

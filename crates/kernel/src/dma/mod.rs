@@ -15,6 +15,7 @@ mod remapping;
 mod spent;
 mod unit;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use platform::cpu::{Cpu, CpuId};
@@ -44,7 +45,8 @@ impl Dma {
     pub fn new(params: DmaParams, base: Base) -> Self {
         let Base { cores, log, memory, tasks } = base;
         let domains = Numbers::new(1..=u16::MAX);
-        let base = Rc::new(DmaBase { cores, memory, tasks, log, params, domains });
+        let base =
+            Rc::new(DmaBase { cores, memory, tasks, log, params, domains, waited: RefCell::default() });
         let units = Rc::<Units>::default();
         let (groups, remapping) = (Groups::new(Rc::clone(&base)), Remapping::new(Rc::clone(&units)));
         Self { base, units, groups, remapping }
@@ -67,6 +69,7 @@ impl Dma {
 
     /// How long a core has waited for invalidations.
     pub fn waited(&self, core: CpuId) -> Duration {
-        self.units.waited(core)
+        let waited = self.base.waited.borrow();
+        waited.get(usize::from(core.0)).map(|busy| busy.until(self.base.cores.now())).unwrap_or_default()
     }
 }

@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use engine::Busy;
 use platform::Error;
-use platform::cpu::{Cpu, CpuId, Node, Part};
+use platform::cpu::{Cpu, Node, Part};
 use platform::lock::SpinLock;
 use platform::memory::{Pages, Policy};
 use units::{Duration, Iova, Time};
@@ -44,8 +45,6 @@ pub(super) struct Unit {
     held: Spent,
     /// When the last holder released the queue.
     released: Cell<Time>,
-    /// How long each core has waited for the queue and for the IOMMU's answers.
-    waited: RefCell<Vec<Spent>>,
     /// The interrupt remapping table, if interrupts are remapped.
     pub interrupts: Option<InterruptEntries>,
 }
@@ -92,7 +91,6 @@ impl Unit {
             lock: SpinLock::default(),
             held: Spent::default(),
             released: Cell::default(),
-            waited: RefCell::default(),
             interrupts: interrupts.map(|table| InterruptEntries::new(table, order)),
         })
     }
@@ -125,11 +123,11 @@ impl Unit {
         // The way of the lock from its last holder is part of what the next one takes.
         let taken = asked.max(self.released.replace(cpu.now()));
         self.held.add(now, taken.min(cpu.now()), cpu.now());
-        let (core, mut waited) = (usize::from(cpu.id().0), self.waited.borrow_mut());
+        let (core, mut waited) = (usize::from(cpu.id().0), self.base.waited.borrow_mut());
         if waited.len() <= core {
-            waited.resize_with(core + 1, Spent::default);
+            waited.resize_with(core + 1, Busy::default);
         }
-        waited[core].add(now, asked, cpu.now());
+        waited[core].add(asked, cpu.now().since(asked));
     }
 
     /// Invalidates the translations of a range of pages.
@@ -202,15 +200,6 @@ impl Units {
     /// How long cores have held the invalidation queue of each.
     pub fn queues_held(&self) -> Vec<Duration> {
         self.0.borrow().iter().map(|unit| unit.held.until(unit.base.cores.now())).collect()
-    }
-
-    /// How long a core has waited for invalidations.
-    pub fn waited(&self, core: CpuId) -> Duration {
-        let of = |unit: &Rc<Unit>| {
-            let waited = unit.waited.borrow();
-            waited.get(usize::from(core.0)).map(|spent| spent.until(unit.base.cores.now()))
-        };
-        self.0.borrow().iter().filter_map(of).sum()
     }
 
     /// Builds the tables of all IOMMUs and enables them.
