@@ -29,6 +29,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("machine", &["units", "settings", "files"]),
     ("results", &["units", "settings", "files"]),
     ("analytic", &["units"]),
+    ("survey", &["units", "wire", "analytic"]),
     ("needs", &[]),
     ("files", &[]),
     ("vfio_user", &[]),

@@ -18,6 +18,7 @@ pub mod machine_toml;
 mod pieces;
 pub mod results_csv;
 pub mod scenario_toml;
+pub mod survey_source;
 pub mod tcp_input;
 pub mod tlp_parse;
 pub mod vfio_message;
@@ -26,7 +27,7 @@ pub mod vfio_message;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("machine_toml", machine_toml::run),
     ("results_csv", results_csv::run),
     ("scenario_toml", scenario_toml::run),
+    ("survey_source", survey_source::run),
     ("tcp_input", tcp_input::run),
     ("tlp_parse", tlp_parse::run),
     ("vfio_message", vfio_message::run),

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod diff;
 pub mod draw;
 pub mod fit;
+pub mod inspect;
 pub mod lend;
 pub mod live;
 pub mod machines;

@@ -1,0 +1,35 @@
+//! A real machine as its own files and its tools' outputs show it.
+//!
+//! Sources are read into one model, a [`Survey`], in which every value is known or unknown, with where it was read. Several sources
+//! of the same machine are merged; what they disagree about, and what cannot be so, is told as a [`Doubt`].
+//!
+//! | Module | |
+//! |---|---|
+//! | `fact` | values with where they were read |
+//! | `numbers` | sets of CPUs, nodes and interrupts |
+//! | `pci` | functions: addresses, identities, links |
+//! | `model` | the machine |
+//! | `read` | sources: hwloc's and NCCL's XML, outputs of tools, /sys and /proc, archives |
+//! | `settle` | what follows from all sources together |
+//! | `show`, `json` | as text, as JSON |
+//! | `findings` | what holds devices up |
+
+mod fact;
+mod findings;
+mod json;
+mod model;
+mod numbers;
+mod pci;
+mod read;
+mod settle;
+mod show;
+
+pub use fact::{Fact, Origin};
+pub use findings::{Cost, Finding};
+pub use model::{
+    CacheKey, CpuCache, CpuCounts, Doubt, IrqLine, LogicalCpu, MemoryNode, NetInterface, OsDevice, SetList,
+    SourceNote, Survey, WholeMachine,
+};
+pub use numbers::NumberSet;
+pub use pci::{AcsBits, BusRange, LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber, PortKind};
+pub use read::SourceError;

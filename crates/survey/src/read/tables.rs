@@ -1,0 +1,321 @@
+//! Texts of one table: `numactl -H`, `nvidia-smi topo -m`, and the files of /proc.
+
+use crate::fact::Origin;
+use crate::model::{CpuCounts, Survey};
+use crate::numbers::NumberSet;
+
+/// `numactl -H`.
+pub fn numactl(text: &str, source: usize) -> Survey {
+    let from = |what| Origin { source, what };
+    let mut survey = Survey::default();
+    let mut columns: Vec<u32> = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["node", number, "cpus:", cpus @ ..] => {
+                let Ok(number) = number.parse::<u32>() else { continue };
+                let cpus: NumberSet = cpus.iter().flat_map(|cpu| cpu.parse()).collect();
+                for cpu in cpus.iter() {
+                    survey.cpus.entry(cpu).or_default().node.set(number, from("node cpus"));
+                }
+                survey.nodes.entry(number).or_default().cpus.set(cpus, from("node cpus"));
+            }
+            ["node", number, "size:", size, "MB"] => {
+                if let (Ok(number), Ok(mib)) = (number.parse::<u32>(), size.parse::<u64>()) {
+                    let bytes = mib.saturating_mul(1 << 20);
+                    survey.nodes.entry(number).or_default().memory_bytes.set(bytes, from("node size"));
+                }
+            }
+            ["node", rest @ ..]
+                if !rest.is_empty() && rest.iter().all(|word| word.parse::<u32>().is_ok()) =>
+            {
+                columns = rest.iter().flat_map(|word| word.parse()).collect();
+            }
+            [row, values @ ..] => {
+                let Some(Ok(row)) = row.strip_suffix(':').map(str::parse::<u32>) else { continue };
+                for (&column, value) in columns.iter().zip(values) {
+                    value.parse().into_iter().for_each(|value| {
+                        survey.distances.insert((row, column), value);
+                    });
+                }
+            }
+            [] => {}
+        }
+    }
+    survey
+}
+
+/// `nvidia-smi topo -m`.
+pub fn nvidia_smi(text: &str, source: usize) -> Survey {
+    let from = |what| Origin { source, what };
+    let mut survey = Survey::default();
+    let plain: String = text.replace("\x1b[4m", "").replace("\x1b[0m", "");
+    let mut lines = plain.lines().skip_while(|line| !line.trim_start().starts_with("GPU0"));
+    let Some(header) = lines.next() else { return survey };
+    let names: Vec<&str> = header.split('\t').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let is_device = |name: &str| {
+        name.starts_with("GPU") && name.len() < 8 || name.starts_with("NIC") || name.starts_with("mlx")
+    };
+    let devices: Vec<&str> = names.iter().copied().take_while(|name| is_device(name)).collect();
+    for line in lines {
+        let cells: Vec<&str> = line.split('\t').map(str::trim).collect();
+        let Some((&row, cells)) = cells.split_first().filter(|(row, _)| devices.contains(row)) else {
+            // `  NIC0: mlx5_0`
+            if let Some((nic, device)) = line.trim().split_once(": ").filter(|(nic, _)| devices.contains(nic))
+            {
+                survey
+                    .devices
+                    .entry(device.to_owned())
+                    .or_default()
+                    .kind
+                    .set("infiniband".into(), from("NIC legend"));
+                survey.paths.insert((nic.to_owned(), nic.to_owned()), device.to_owned());
+            }
+            continue;
+        };
+        for (column, path) in devices.iter().zip(cells) {
+            if *column != row {
+                survey.paths.insert((row.to_owned(), (*column).to_owned()), (*path).to_owned());
+            }
+        }
+        if row.starts_with("GPU") {
+            let device = survey.devices.entry(row.to_owned()).or_default();
+            device.kind.set("gpu".into(), from("topo -m"));
+            let cell = |name: &str| {
+                let place = names.iter().position(|column| *column == name)?;
+                cells.get(place).copied()
+            };
+            let cpus: Option<NumberSet> = cell("CPU Affinity").and_then(|text| text.parse().ok());
+            let node: Option<u32> = cell("NUMA Affinity").and_then(|text| text.parse().ok());
+            if let (Some(cpus), Some(node)) = (cpus, node) {
+                survey.nodes.entry(node).or_default().cpus.set(cpus, from("CPU Affinity"));
+            }
+        }
+    }
+    survey
+}
+
+/// `/proc/cpuinfo`.
+pub fn cpuinfo(text: &str, source: usize) -> Survey {
+    let from = |what| Origin { source, what };
+    let mut survey = Survey::default();
+    let mut cpu: Option<u32> = None;
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let (name, value) = (name.trim(), value.trim());
+        let number = || value.parse::<u32>().ok();
+        let machine = &mut survey.machine;
+        match name {
+            "processor" => {
+                cpu = number().filter(|&cpu| cpu < 1 << 17);
+                if let Some(cpu) = cpu {
+                    survey.cpus.entry(cpu).or_default();
+                }
+            }
+            "vendor_id" => machine.cpu_vendor.set(value.to_owned(), from("vendor_id")),
+            "model name" => machine.cpu.set(value.to_owned(), from("model name")),
+            "CPU implementer" => {
+                machine.architecture.set("aarch64".to_owned(), from("CPU implementer"));
+                machine.cpu_vendor.set(format!("implementer {value}"), from("CPU implementer"));
+            }
+            "CPU part" => machine.cpu.set(format!("Arm part {value}"), from("CPU part")),
+            "cpu family" => {
+                number().into_iter().for_each(|family| machine.cpu_family.set(family, from("cpu family")))
+            }
+            "model" => number().into_iter().for_each(|model| machine.cpu_model.set(model, from("model"))),
+            "physical id" | "core id" => {
+                let Some((cpu, number)) = cpu.zip(number()) else { continue };
+                let cpu = survey.cpus.entry(cpu).or_default();
+                match name {
+                    "core id" => cpu.core.set(number, from("core id")),
+                    _ => {
+                        cpu.package.set(number, from("physical id"));
+                        let name = machine.cpu.get().cloned().unwrap_or_default();
+                        survey.packages.entry(number).or_insert(name);
+                    }
+                }
+            }
+            "cache size" => {
+                // Of the last level; which CPUs share it, other sources say.
+            }
+            _ => {}
+        }
+    }
+    survey
+}
+
+/// `/proc/meminfo`.
+pub fn meminfo(text: &str, source: usize) -> Survey {
+    let mut survey = Survey::default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
+    if let Some(bytes) = kib.and_then(|kib: u64| kib.checked_mul(1024)) {
+        survey.machine.memory_bytes.set(bytes, Origin { source, what: "MemTotal" });
+    }
+    survey
+}
+
+/// Words of the kernel's command line that concern devices' access to memory, or which CPUs there are to use.
+const OPTIONS: [&str; 11] = [
+    "intel_iommu",
+    "amd_iommu",
+    "iommu",
+    "iommu.",
+    "pci",
+    "pcie_",
+    "isolcpus",
+    "nohz_full",
+    "numa",
+    "nosmt",
+    "default_hugepagesz",
+];
+
+/// `/proc/cmdline`; what else stands there is left.
+pub fn command_line(text: &str, source: usize) -> Survey {
+    let mut survey = Survey::default();
+    let is_ours = |word: &&str| {
+        let name = word.split('=').next().unwrap_or_default();
+        OPTIONS
+            .iter()
+            .any(|option| name == *option || option.ends_with(['.', '_']) && name.starts_with(option))
+    };
+    let words: Vec<&str> = text.split_whitespace().filter(is_ours).collect();
+    survey.machine.kernel_options.set(words.join(" "), Origin { source, what: "command line" });
+    survey
+}
+
+/// `uname -a`: the release and the architecture; the host's name is left.
+pub fn uname(text: &str, source: usize) -> Survey {
+    let mut survey = Survey::default();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if let Some(release) = words.get(2) {
+        survey.machine.kernel.set((*release).to_owned(), Origin { source, what: "release" });
+    }
+    let known = ["x86_64", "aarch64", "ppc64le", "riscv64", "s390x", "loongarch64"];
+    if let Some(architecture) = words.iter().find(|word| known.contains(word)) {
+        survey.machine.architecture.set((*architecture).to_owned(), Origin { source, what: "machine" });
+    }
+    survey
+}
+
+/// `/proc/interrupts`.
+pub fn interrupts(text: &str, source: usize) -> Survey {
+    let from = |what| Origin { source, what };
+    let mut survey = Survey::default();
+    let mut lines = text.lines();
+    let header = lines.next().unwrap_or_default();
+    let cpus: Vec<u32> =
+        header.split_whitespace().flat_map(|word| word.strip_prefix("CPU")?.parse().ok()).collect();
+    for line in lines {
+        let Some((number, rest)) = line.split_once(':') else { continue };
+        let Ok(number) = number.trim().parse::<u32>() else { continue };
+        let mut words = rest.split_whitespace();
+        let counts = cpus.iter().zip(words.by_ref().take(cpus.len()));
+        let counts = counts.flat_map(|(&cpu, count)| Some((cpu, count.parse::<u64>().ok()?)));
+        let counts = CpuCounts(counts.filter(|&(_, count)| count > 0).collect());
+        let line = survey.irqs.entry(number).or_default();
+        line.counts.set(counts, from("interrupts"));
+        // Controller, hardware number and trigger come before what has asked for it.
+        let rest: Vec<&str> = words.collect();
+        if let Some(action) = rest.last().filter(|_| rest.len() > 1) {
+            line.action.set((*action).to_owned(), from("interrupts"));
+        }
+    }
+    survey
+}
+
+/// lstopo's text.
+pub fn lstopo(text: &str, source: usize) -> Survey {
+    let from = |what| Origin { source, what };
+    let mut survey = Survey::default();
+    // Depth of the line, and what it sets for those further in.
+    let (mut package, mut node, mut core) = ((0, None), (0, None), (0, None));
+    let mut function = None;
+    for line in text.lines() {
+        let depth = line.len() - line.trim_start().len() + 1;
+        let text = line.trim();
+        let number = || -> Option<u32> { text.split("P#").nth(1)?.split([' ', ')']).next()?.parse().ok() };
+        let logical = || -> Option<u32> { text.split("L#").nth(1)?.split([' ', ')']).next()?.parse().ok() };
+        let cpus = || NumberSet::from_mask(text.split("cpuset=").nth(1)?.split_whitespace().next()?);
+        for place in [&mut package, &mut node, &mut core] {
+            if place.0 >= depth {
+                *place = (0, None);
+            }
+        }
+        let kind = text.split([' ', '(']).next().unwrap_or_default();
+        match kind {
+            "NUMANode" => {
+                let Some(number) = number().or_else(logical) else { continue };
+                node = (depth, Some(number));
+                let entry = survey.nodes.entry(number).or_default();
+                cpus().into_iter().for_each(|cpus| entry.cpus.set(cpus, from("lstopo, NUMANode")));
+            }
+            "Socket" | "Package" => {
+                let Some(number) = number().or_else(logical) else { continue };
+                package = (depth, Some(number));
+                survey.packages.entry(number).or_default();
+            }
+            "Core" => core = (depth, number().or_else(logical)),
+            "PU" => {
+                let Some(number) = number() else { continue };
+                let cpu = survey.cpus.entry(number).or_default();
+                let from = from("lstopo, PU");
+                node.1.into_iter().for_each(|node| cpu.node.set(node, from));
+                // Cores and packages are logical numbers here if no other is shown, so that others would differ.
+                if text.contains("P#") && line.contains("P#") {
+                    package.1.into_iter().for_each(|package| cpu.package.set(package, from));
+                }
+            }
+            "PCI" => {
+                // Newer ones show the address; older ones the numbers alone, which do not tell functions apart.
+                let mut words = text.split_whitespace().skip(1);
+                function = words.find_map(|word| word.parse().ok());
+                if let Some(address) = function {
+                    survey.functions.entry(address).or_default();
+                }
+            }
+            "Net" | "Block" | "OpenFabrics" | "GPU" | "CoProc" => {
+                let Some(name) = text.split('"').nth(1).filter(|name| name.len() < 64) else { continue };
+                if kind == "Net" {
+                    let entry = survey.interfaces.entry(name.to_owned()).or_default();
+                    function.into_iter().for_each(|address| entry.function.set(address, from("lstopo, Net")));
+                } else {
+                    let entry = survey.devices.entry(name.to_owned()).or_default();
+                    function.into_iter().for_each(|address| entry.function.set(address, from("lstopo")));
+                    entry.kind.set(kind.to_ascii_lowercase(), from("lstopo"));
+                }
+            }
+            _ if kind.starts_with('L') && kind.len() <= 3 => {
+                let Some(level) = kind.get(1..2).and_then(|level| level.parse::<u32>().ok()) else {
+                    continue;
+                };
+                let letter = match kind.get(2..3) {
+                    Some("d") => "d",
+                    Some("i") => "i",
+                    _ => "",
+                };
+                let size = text.split('(').nth(1).and_then(|rest| rest.split(')').next()).and_then(bytes);
+                if let (Some(cpus), Some(size)) = (cpus(), size) {
+                    let cache = survey.caches.entry((level, letter, cpus)).or_default();
+                    cache.size_bytes.set(size, from("lstopo"));
+                }
+            }
+            _ => {}
+        }
+    }
+    survey
+}
+
+/// `25MB`, `256KB`.
+fn bytes(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..end].parse().ok()?;
+    let unit = match text[end..].trim().as_bytes().first()? {
+        b'K' => 1 << 10,
+        b'M' => 1 << 20,
+        b'G' => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}

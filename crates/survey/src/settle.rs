@@ -1,0 +1,155 @@
+//! What follows from all sources together, and what cannot be so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::Survey;
+use crate::numbers::NumberSet;
+use crate::pci::{PciAddress, PciClass};
+
+impl Survey {
+    /// Names what cannot be so, once all sources are read.
+    pub(crate) fn settle(&mut self) {
+        let mut doubts = Vec::new();
+        let known: BTreeSet<u32> = self.nodes.keys().copied().collect();
+        for (address, function) in &self.functions {
+            match function.node.value() {
+                Some(node) if node >= 0 && !known.is_empty() && !known.contains(&(node as u32)) => {
+                    doubts.push((
+                        address.to_string(),
+                        format!("it is said to be at node {node}, which does not exist"),
+                    ));
+                }
+                _ => {}
+            }
+            if self.is_in_circle(*address) {
+                doubts.push((
+                    address.to_string(),
+                    "the bridges above it lead in a circle; it is shown at a root".into(),
+                ));
+            }
+            let beyond =
+                function.width.value().zip(function.max_width.value()).is_some_and(|(now, most)| now > most);
+            if beyond {
+                doubts
+                    .push((address.to_string(), "its link is wider than it can be, as registers say".into()));
+            }
+        }
+        for (number, node) in &self.nodes {
+            let gone =
+                node.cpus.get().map(|cpus| cpus.iter().filter(|cpu| !self.cpus.contains_key(cpu)).count());
+            if let Some(gone @ 1..) = gone.filter(|_| !self.cpus.is_empty()) {
+                doubts.push((format!("node {number}"), format!("{gone} of its CPUs do not exist")));
+            }
+        }
+        doubts.into_iter().for_each(|(about, message)| self.doubt(about, message));
+    }
+
+    /// The bridge above a function, as a source says it, or as the numbers of its buses do.
+    pub fn parent(&self, address: PciAddress) -> Option<PciAddress> {
+        let own = self.functions.get(&address)?;
+        if let Some(parent) = own.parent.value() {
+            return Some(parent).filter(|parent| self.functions.contains_key(parent));
+        }
+        let bus = address.bdf.bus();
+        let ranges = self.functions.iter().filter(|(other, _)| other.segment == address.segment);
+        let above = ranges.filter_map(|(other, function)| {
+            let buses = function
+                .buses
+                .value()
+                .filter(|buses| (buses.secondary..=buses.subordinate).contains(&bus))?;
+            // A bridge is above its buses; one that says otherwise leads in a circle.
+            (other.bdf.bus() < buses.secondary && *other != address).then_some((buses.secondary, *other))
+        });
+        above.max().map(|(_, bridge)| bridge)
+    }
+
+    fn is_in_circle(&self, address: PciAddress) -> bool {
+        let mut seen = BTreeSet::from([address]);
+        let mut at = address;
+        while let Some(next) = self.functions.get(&at).and_then(|function| function.parent.value()) {
+            if !seen.insert(next) {
+                return true;
+            }
+            at = next;
+        }
+        false
+    }
+
+    /// The bridges above a function, the nearest first.
+    pub fn above(&self, address: PciAddress) -> Vec<PciAddress> {
+        let (mut all, mut at) = (Vec::new(), address);
+        while let Some(next) = self.parent(at).filter(|next| !all.contains(next) && *next != address) {
+            all.push(next);
+            at = next;
+        }
+        all
+    }
+
+    /// Functions by the bridge above; `None` has those at roots.
+    pub fn tree(&self) -> BTreeMap<Option<PciAddress>, Vec<PciAddress>> {
+        let mut tree: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for address in self.functions.keys() {
+            let parent = if self.is_in_circle(*address) { None } else { self.parent(*address) };
+            tree.entry(parent).or_default().push(*address);
+        }
+        tree
+    }
+
+    /// The node of a function: as it says, or as the bridges above it do, or where the CPUs near it are.
+    pub fn node_of(&self, address: PciAddress) -> Option<u32> {
+        let mut chain = vec![address];
+        chain.extend(self.above(address));
+        let of = |address: &PciAddress| {
+            let node = self.functions.get(address)?.node.value()?;
+            u32::try_from(node).ok().filter(|node| self.nodes.is_empty() || self.nodes.contains_key(node))
+        };
+        chain
+            .iter()
+            .find_map(of)
+            .or_else(|| self.node_of_cpus(self.functions.get(&address)?.local_cpus.get()?))
+    }
+
+    /// The only node that has any of these CPUs.
+    pub fn node_of_cpus(&self, cpus: &NumberSet) -> Option<u32> {
+        let mut nodes =
+            self.nodes.iter().filter(|(_, node)| node.cpus.get().is_some_and(|own| own.meets(cpus)));
+        let (number, _) = nodes.next()?;
+        nodes.next().is_none().then_some(*number)
+    }
+
+    /// The package of a node, by its CPUs.
+    pub fn package_of_node(&self, node: u32) -> Option<u32> {
+        let cpus = self.nodes.get(&node)?.cpus.get()?;
+        cpus.iter().find_map(|cpu| self.cpus.get(&cpu)?.package.value())
+    }
+
+    /// The names that the operating system has for a function.
+    pub fn names_of(&self, address: PciAddress) -> Vec<&str> {
+        let interfaces =
+            self.interfaces.iter().filter(|(_, interface)| interface.function.value() == Some(address));
+        let devices = self.devices.iter().filter(|(_, device)| device.function.value() == Some(address));
+        interfaces.map(|(name, _)| name.as_str()).chain(devices.map(|(name, _)| name.as_str())).collect()
+    }
+
+    /// Number of cores: pairs of package and core, or of CPUs if cores are not told.
+    pub fn cores(&self) -> usize {
+        let pairs: BTreeSet<_> = self
+            .cpus
+            .iter()
+            .map(|(number, cpu)| match cpu.core.value() {
+                Some(core) => {
+                    (cpu.package.value(), cpu.node.value().filter(|_| cpu.package.value().is_none()), core)
+                }
+                None => (None, None, *number),
+            })
+            .collect();
+        pairs.len()
+    }
+
+    /// Whether a function is one that people buy: no bridge and no part of the chipset.
+    pub fn is_device(&self, address: PciAddress) -> bool {
+        let Some(function) = self.functions.get(&address) else { return false };
+        let is = |of: fn(PciClass) -> bool| function.is(of);
+        is(PciClass::is_network) || is(PciClass::is_accelerator) || is(PciClass::is_storage)
+    }
+}
