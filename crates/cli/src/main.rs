@@ -86,11 +86,13 @@ fn keep_results() -> Option<()> {
 #[derive(Subcommand)]
 enum Command {
     Bench(command::bench::BenchArgs),
+    Capture(command::capture::CaptureArgs),
     Compare(command::compare::CompareArgs),
     Completions(command::shell::Completions),
     Diff(command::diff::DiffArgs),
     Draw(command::draw::DrawArgs),
     Fit(command::fit::FitArgs),
+    Import(command::import::ImportArgs),
     Inspect(command::inspect::InspectArgs),
     Lend(command::lend::LendArgs),
     Live(command::live::LiveArgs),
@@ -195,11 +197,13 @@ fn main() -> ExitCode {
     }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
+        Command::Capture(arguments) => command::capture::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
         Command::Completions(arguments) => command::shell::completions(&arguments),
         Command::Diff(arguments) => command::diff::run(&common, &arguments),
         Command::Draw(arguments) => command::draw::run(&common, &arguments),
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
+        Command::Import(arguments) => command::import::run(&common, &arguments),
         Command::Inspect(arguments) => command::inspect::run(&common, &arguments),
         Command::Lend(arguments) => command::lend::run(&common, &arguments),
         Command::Live(arguments) => command::live::run(&common, &arguments),

@@ -29,7 +29,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("machine", &["units", "settings", "files"]),
     ("results", &["units", "settings", "files"]),
     ("analytic", &["units"]),
-    ("survey", &["units", "wire", "analytic"]),
+    ("survey", &["units", "settings", "wire", "files", "machine", "analytic"]),
     ("needs", &[]),
     ("files", &[]),
     ("vfio_user", &[]),

@@ -10,12 +10,16 @@
 //! | `pci` | functions: addresses, identities, links |
 //! | `model` | the machine |
 //! | `read` | sources: hwloc's and NCCL's XML, outputs of tools, /sys and /proc, archives |
+//! | `capture` | the files that a survey reads, as an archive |
 //! | `settle` | what follows from all sources together |
 //! | `show`, `json` | as text, as JSON |
+//! | `import` | files from which it is simulated |
 //! | `findings` | what holds devices up |
 
+mod capture;
 mod fact;
 mod findings;
+mod import;
 mod json;
 mod model;
 mod numbers;
@@ -24,8 +28,10 @@ mod read;
 mod settle;
 mod show;
 
+pub use capture::capture;
 pub use fact::{Fact, Origin};
 pub use findings::{Cost, Finding};
+pub use import::{ImportOptions, Imported, import};
 pub use model::{
     CacheKey, CpuCache, CpuCounts, Doubt, IrqLine, LogicalCpu, MemoryNode, NetInterface, OsDevice, SetList,
     SourceNote, Survey, WholeMachine,

@@ -233,7 +233,9 @@ impl Survey {
     /// A source's name, and what was read there.
     pub fn shown(&self, origin: Origin) -> String {
         let source = self.sources.get(origin.source).map_or("?", |source| &source.name);
-        format!("{source}, {}", origin.what)
+        // The folder is the same for all, and long.
+        let name = source.rsplit('/').find(|part| !part.is_empty()).unwrap_or(source);
+        format!("{name}, {}", origin.what)
     }
 
     /// Takes what another survey of the same machine says. What is known already stays; where they differ, that is told.

@@ -140,7 +140,7 @@ impl PciClass {
 
     /// A GPU or another accelerator.
     pub fn is_accelerator(self) -> bool {
-        matches!(self.0, 0x0300 | 0x0302 | 0x0380 | 0x1200)
+        matches!(self.0, 0x0302 | 0x0380 | 0x0b40 | 0x1200)
     }
 
     /// An NVMe controller.
@@ -391,6 +391,14 @@ impl PciFunction {
         let by_lanes = self.speed.value().zip(self.width.value());
         let by_lanes = by_lanes.map(|(speed, width)| speed.lane_gb_per_s() * f64::from(width));
         by_lanes.or(self.link_gb_per_s.value())
+    }
+
+    /// Rate and width of a link that carries what is told of it, the narrowest if there are several.
+    pub(crate) fn assumed_link(&self) -> Option<(LaneSpeed, u32)> {
+        let told = self.link_gb_per_s.value()?;
+        let speeds = (1..=6).rev().filter_map(LaneSpeed::from_generation);
+        let mut pairs = speeds.flat_map(|speed| [1, 2, 4, 8, 12, 16, 32].map(|width| (speed, width)));
+        pairs.find(|(speed, width)| (speed.lane_gb_per_s() * f64::from(*width) / told - 1.0).abs() < 1e-2)
     }
 
     /// Whether it is of a class that says so; false if the class is not known.

@@ -149,7 +149,20 @@ impl Survey {
     /// Whether a function is one that people buy: no bridge and no part of the chipset.
     pub fn is_device(&self, address: PciAddress) -> bool {
         let Some(function) = self.functions.get(&address) else { return false };
-        let is = |of: fn(PciClass) -> bool| function.is(of);
-        is(PciClass::is_network) || is(PciClass::is_accelerator) || is(PciClass::is_storage)
+        function.is(PciClass::is_network) || function.is(PciClass::is_storage) || self.is_accelerator(address)
+    }
+
+    /// Whether a function is a GPU or another accelerator, rather than what shows a server's console.
+    pub fn is_accelerator(&self, address: PciAddress) -> bool {
+        let Some(function) = self.functions.get(&address) else { return false };
+        match function.class.value() {
+            // Consoles' controllers have a lane at most.
+            Some(PciClass(0x0300)) => {
+                let is_gpu_vendor = function.vendor.value().is_none_or(|id| [0x10de, 0x1002].contains(&id.0));
+                is_gpu_vendor && function.gb_per_s().is_some_and(|rate| rate > 1.5)
+            }
+            Some(class) => class.is_accelerator(),
+            None => false,
+        }
     }
 }

@@ -139,7 +139,10 @@ impl Survey {
 
     /// Whether anything below is worth a line.
     fn matters(&self, tree: &BTreeMap<Option<PciAddress>, Vec<PciAddress>>, address: PciAddress) -> bool {
+        // Where classes are not told, all that is below a bridge.
+        let is_unclear = self.functions[&address].class.get().is_none() && self.parent(address).is_some();
         self.is_device(address)
+            || is_unclear
             || tree.get(&Some(address)).into_iter().flatten().any(|child| self.matters(tree, *child))
     }
 

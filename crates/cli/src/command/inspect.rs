@@ -89,7 +89,7 @@ fn text_of(findings: &[Finding]) -> String {
         let share = finding.cost.share.map_or(String::new(), |share| format!("{:.0} %: ", 100.0 * share));
         let evidence: String = finding.evidence.iter().map(|line| format!("\n     {line}")).collect();
         format!(
-            "{}. {} [{}]\n   costs {share}{} ({}){evidence}\n   cure: {}",
+            "{}. {} [{}]\n   cost: {share}{} ({}){evidence}\n   cure: {}",
             place + 1,
             finding.title,
             finding.id,

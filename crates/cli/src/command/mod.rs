@@ -1,10 +1,12 @@
 //! One file per command.
 
 pub mod bench;
+pub mod capture;
 pub mod compare;
 pub mod diff;
 pub mod draw;
 pub mod fit;
+pub mod import;
 pub mod inspect;
 pub mod lend;
 pub mod live;

@@ -5,8 +5,8 @@ pub mod files;
 mod hwloc;
 mod lspci;
 mod nccl;
-mod sysfs;
-mod tables;
+pub mod sysfs;
+pub mod tables;
 mod xml;
 
 use std::path::Path;

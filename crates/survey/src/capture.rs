@@ -1,0 +1,161 @@
+//! This machine's files as an archive: exactly those that a survey reads, without what identifies it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use wire::pcie::config::caps;
+
+use crate::read::files::{FolderFiles, RootFiles};
+use crate::read::{sysfs, tables};
+
+/// What the survey has asked for at a path.
+enum Asked {
+    File(Vec<u8>),
+    Link(String),
+    /// A name in a folder that was listed.
+    Name,
+}
+
+/// Files that note what is asked of them.
+struct Recorder<'f> {
+    files: &'f dyn RootFiles,
+    asked: RefCell<BTreeMap<String, Asked>>,
+    /// Folders without links in their paths.
+    folders: RefCell<BTreeMap<String, Option<String>>>,
+}
+
+impl Recorder<'_> {
+    /// A path without links but for its last part.
+    fn straight(&self, path: &str) -> Option<String> {
+        let (folder, name) = path.rsplit_once('/')?;
+        let known = self.folders.borrow().get(folder).cloned();
+        let folder = known.unwrap_or_else(|| {
+            let straight = self.files.resolved(folder);
+            self.folders.borrow_mut().insert(folder.to_owned(), straight.clone());
+            straight
+        })?;
+        Some(format!("{folder}/{name}"))
+    }
+
+    fn note(&self, path: &str, what: Asked) {
+        let Some(path) = self.straight(path) else { return };
+        let mut asked = self.asked.borrow_mut();
+        match (asked.get(&path), &what) {
+            (Some(Asked::File(_) | Asked::Link(_)), Asked::Name) => {}
+            _ => {
+                asked.insert(path, what);
+            }
+        }
+    }
+}
+
+impl RootFiles for Recorder<'_> {
+    fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        let bytes = self.files.bytes(path)?;
+        // A link to a file is followed: what it leads to is asked for.
+        let path = self.files.resolved(path)?;
+        self.note(&path, Asked::File(bytes.clone()));
+        Some(bytes)
+    }
+
+    fn list(&self, path: &str) -> Vec<String> {
+        let names = self.files.list(path);
+        names.iter().for_each(|name| self.note(&format!("{path}/{name}"), Asked::Name));
+        names
+    }
+
+    fn link(&self, path: &str) -> Option<String> {
+        let target = self.files.link(path)?;
+        self.note(path, Asked::Link(target.clone()));
+        Some(target)
+    }
+}
+
+/// Writes a machine's files as a compressed archive; `root` is `/`, or a folder laid out like it. MAC addresses, serial numbers and
+/// the kernel's command line stay out unless `identities` are to be kept.
+///
+/// # Errors
+/// If it cannot be written, or there is nothing to capture.
+pub fn capture(root: &Path, identities: bool, out: &mut dyn io::Write) -> io::Result<usize> {
+    let files = FolderFiles::new(root);
+    let recorder = Recorder { files: &files, asked: RefCell::default(), folders: RefCell::default() };
+    if !sysfs::is(&recorder) {
+        let message = format!("`{}` has neither sys nor proc", root.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    sysfs::read(&recorder, 0);
+    let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(out, flate2::Compression::default()));
+    let asked = recorder.asked.into_inner();
+    let mut count = 0;
+    for (path, what) in &asked {
+        let name = path.trim_start_matches('/');
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        match what {
+            Asked::File(bytes) => {
+                let bytes = if identities { bytes.clone() } else { anonymous(path, bytes) };
+                header.set_size(bytes.len() as u64);
+                archive.append_data(&mut header, name, bytes.as_slice())?;
+            }
+            Asked::Link(target) => {
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_size(0);
+                archive.append_link(&mut header, name, target)?;
+            }
+            // A folder's name is told by what is in it.
+            Asked::Name => {
+                let below = format!("{path}/");
+                if asked.range(below.clone()..).next().is_some_and(|(next, _)| next.starts_with(&below)) {
+                    continue;
+                }
+                header.set_size(0);
+                archive.append_data(&mut header, name, &[][..])?;
+            }
+        }
+        count += 1;
+    }
+    archive.into_inner()?.finish()?;
+    Ok(count)
+}
+
+/// A file's bytes without what identifies the machine or its owner.
+fn anonymous(path: &str, bytes: &[u8]) -> Vec<u8> {
+    let lines = |keep: &dyn Fn(&str) -> bool| -> Vec<u8> {
+        let text = String::from_utf8_lossy(bytes);
+        text.lines()
+            .filter(|line| keep(line))
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
+            .into_bytes()
+    };
+    match path {
+        "/proc/cmdline" => {
+            let survey = tables::command_line(&String::from_utf8_lossy(bytes), 0);
+            let options = survey.machine.kernel_options.get().cloned().unwrap_or_default();
+            // The first word says what the file is.
+            format!("BOOT_IMAGE= {options}\n").into_bytes()
+        }
+        "/proc/cpuinfo" => lines(&|line| !line.starts_with("Serial")),
+        _ if path.ends_with("/config") => without_serial(bytes),
+        _ => bytes.to_vec(),
+    }
+}
+
+/// A configuration space without its serial number, which network cards make of their MAC address.
+fn without_serial(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() < wire::pcie::config::SIZE {
+        return bytes;
+    }
+    let word = |at: u16| {
+        let at = usize::from(at & !3);
+        bytes.get(at..at + 4).map_or(0, |four| u32::from_le_bytes(four.try_into().unwrap_or_default()))
+    };
+    if let Some(at) = caps::find_extended(&word, caps::extended_id::SERIAL) {
+        let number = usize::from(at) + 4;
+        bytes.iter_mut().skip(number).take(8).for_each(|byte| *byte = 0);
+    }
+    bytes
+}

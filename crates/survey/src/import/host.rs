@@ -1,0 +1,466 @@
+//! The machine's file.
+
+use machine::{Diagnostics, Doc, Library, Machine, MeasuredNames, find_machine};
+
+use super::{Extended, ImportOptions, Line, Plugged};
+use crate::fact::{Fact, Origin};
+use crate::model::Survey;
+use crate::pci::{LaneSpeed, PciAddress};
+use crate::show::size;
+
+/// A machine's file.
+pub struct HostFile {
+    /// Its text.
+    pub text: String,
+    /// The machine that it extends.
+    pub relative: String,
+    /// The root port of each slot, with the slot's name.
+    pub slots: Vec<(PciAddress, String)>,
+    /// Sockets.
+    pub sockets: u32,
+    /// Cores of each.
+    pub cores: u32,
+}
+
+/// Sockets that a machine's file may have.
+const MOST_SOCKETS: u32 = 8;
+/// Sizes leave out what firmware and kernel take; modules have multiples of this many bytes.
+const MODULE: u64 = 4 << 30;
+
+/// The CPU as directories of results name it: `E5-2630v4`.
+pub fn short_cpu(name: &str) -> String {
+    let until = name.split('@').next().unwrap_or_default();
+    let words = until.split([' ', ',']).map(|word| word.replace("(R)", "").replace("(TM)", ""));
+    let left_out = ["", "Intel", "AMD", "Xeon", "CPU", "0", "Processor", "Core"];
+    words.filter(|word| !left_out.contains(&word.as_str()) && !word.ends_with("-Core")).collect()
+}
+
+/// The generation of an Intel CPU in the short form of results' names.
+fn generation(survey: &Survey) -> &'static str {
+    match (survey.machine.cpu_family.value(), survey.machine.cpu_model.value()) {
+        (Some(6), Some(42 | 45)) => "snb",
+        (Some(6), Some(58 | 62)) => "ib",
+        (Some(6), Some(60 | 63 | 69 | 70)) => "hsw",
+        (Some(6), Some(61 | 71 | 79 | 86)) => "bdw",
+        _ => "later",
+    }
+}
+
+pub fn write(
+    survey: &Survey,
+    library: &Library,
+    options: ImportOptions<'_>,
+    plugged: &[Plugged],
+    notes: &mut Vec<String>,
+) -> Result<HostFile, Diagnostics> {
+    let cpu = survey.cpu_name().unwrap_or_else(|| "unknown".into());
+    let short = short_cpu(&cpu);
+    let doc = match options.from {
+        Some(name) => Doc::<Machine>::load(library, name)?,
+        None => {
+            let wanted = MeasuredNames { cpu: &short, system: options.name, generation: generation(survey) };
+            find_machine(library, wanted)?.0
+        }
+    };
+    let relative = doc.read()?;
+    if relative.host.cpu.replace("Intel Xeon ", "").replace(' ', "") != short {
+        notes.push(format!(
+            "no machine has been measured with a CPU called {cpu}: latencies, caches' policies, root complex and IOMMU are {}'s ({})",
+            relative.name, relative.host.cpu
+        ));
+    }
+    let nodes = survey.nodes_with_cpus();
+    let count = if nodes.is_empty() { survey.packages.len() } else { nodes.len() } as u32;
+    let sockets = count.clamp(1, MOST_SOCKETS);
+    if count > MOST_SOCKETS {
+        notes.push(format!("{count} nodes with CPUs are more than the {MOST_SOCKETS} sockets that can be simulated; the first are taken"));
+    }
+    if survey.packages.len() as u32 != count && !survey.packages.is_empty() && !nodes.is_empty() {
+        notes.push(format!(
+            "{} packages have {count} nodes: each node is taken for a socket, and what joins two of a package for an interconnect",
+            survey.packages.len()
+        ));
+    }
+    let summary: String = survey.overview().lines().next().unwrap_or_default().replace(['"', '\\'], "");
+    let text = format!(
+        "# A real machine, from {}. Figures say where they were read, or that they are assumed; all others are\n\
+         # {}'s. `nearfar machines {}.toml` shows each with its source, `nearfar reference machine` what it means.\n\
+         name = \"{}\"\n\
+         summary = \"{summary}\"\n\
+         extends = \"{}\"\n\
+         \n\
+         [measured_as]\n\
+         cpu = \"{}\"\n\
+         system = \"{}\"\n\
+         directories = []\n\
+         \n\
+         [host]\n\
+         cpu = \"{}\"\n",
+        sources(survey),
+        relative.name,
+        options.name,
+        options.name,
+        relative.name,
+        short.replace(['"', '\\'], ""),
+        options.name,
+        cpu.replace(['"', '\\'], ""),
+    );
+    let mut file = Extended { library, name: format!("{}.toml", options.name), text };
+    let mut host = HostFile {
+        text: String::new(),
+        relative: relative.name.clone(),
+        slots: Vec::new(),
+        sockets: relative.host.sockets.value.get(),
+        cores: relative.host.core.count.value.get(),
+    };
+    if count > 0 {
+        joined(survey, sockets, &relative, &mut file, &mut host, notes);
+    }
+    processors(survey, host.sockets, &mut file, &mut host, notes);
+    memory(survey, &nodes, &mut file, notes);
+    ports(survey, &relative, plugged, &mut file, &mut host, notes);
+    host.text = file.text;
+    Ok(host)
+}
+
+/// The sources' names, for a comment.
+fn sources(survey: &Survey) -> String {
+    let names: Vec<_> =
+        survey.sources.iter().map(|source| format!("{} ({})", source.name, source.format)).collect();
+    crate::show::shortened(&names.join(", ").replace(['\n', '\r'], " "), 300)
+}
+
+/// The source of a figure that was read.
+fn read_at(survey: &Survey, origin: Origin) -> String {
+    format!("measured: {}", survey.shown(origin))
+}
+
+fn read_from<T: std::fmt::Display + PartialEq>(survey: &Survey, fact: &Fact<T>) -> String {
+    fact.origin().map_or_else(|| "assumed".into(), |origin| read_at(survey, origin))
+}
+
+fn note(result: Result<(), String>, what: &str, notes: &mut Vec<String>) {
+    if let Err(reason) = result {
+        notes.push(format!("{what} stays as the relative's: {reason}"));
+    }
+}
+
+/// Sockets, and what joins them.
+fn joined(
+    survey: &Survey,
+    sockets: u32,
+    relative: &Machine,
+    file: &mut Extended<'_>,
+    host: &mut HostFile,
+    notes: &mut Vec<String>,
+) {
+    let of_node = survey.nodes.values().find_map(|node| node.cpus.origin());
+    let of_package = survey.cpus.values().find_map(|cpu| cpu.package.origin());
+    let origin = of_node.or(of_package);
+    let source =
+        origin.map_or_else(|| "measured: packages of the sources".into(), |origin| read_at(survey, origin));
+    let mut lines = vec![("sockets".to_owned(), sockets.to_string(), source)];
+    if sockets > 1 && sockets != relative.host.sockets.value.get() {
+        let pairs = (0..sockets).flat_map(|a| (a + 1..sockets).map(move |b| format!("[{a}, {b}]")));
+        let pairs = format!("[{}]", pairs.collect::<Vec<_>>().join(", "));
+        lines.push(("interconnect.links".into(), pairs, "assumed: every two are joined".into()));
+        notes.push("which sockets are joined directly is not known: every two are taken to be".into());
+    }
+    if relative.host.dram.sockets.is_some() {
+        lines.push(("dram.sockets".into(), sockets.to_string(), "assumed: every socket has memory".into()));
+    }
+    let mut result = file.add::<Machine>(&lines);
+    if result.is_err() && relative.host.interconnect.is_none() && sockets > 1 {
+        // A relative of one socket has nothing that joins two: take it from one that has.
+        const JOINED: &str = "dell-t430";
+        let own = format!("extends = \"{}\"", relative.name);
+        file.text = file.text.replace(&own, &format!("extends = \"{JOINED}\""));
+        notes.push(format!("{} has one socket: {JOINED} stands for the machine instead", relative.name));
+        host.relative = JOINED.to_owned();
+        result = file.add::<Machine>(&lines);
+    }
+    if result.is_ok() {
+        host.sockets = sockets;
+    }
+    note(result, "the number of sockets", notes);
+}
+
+/// Cores, their clock and caches.
+fn processors(
+    survey: &Survey,
+    sockets: u32,
+    file: &mut Extended<'_>,
+    host: &mut HostFile,
+    notes: &mut Vec<String>,
+) {
+    let cores = survey.cores() as u32 / sockets.max(1);
+    if cores > 0 {
+        let told = survey.cpus.values().find_map(|cpu| cpu.core.origin());
+        let source = match told {
+            Some(origin) => read_at(survey, origin),
+            None => {
+                notes.push("which CPUs are threads of one core is not said: each counts as a core".into());
+                "assumed: every CPU is a core".into()
+            }
+        };
+        let result = file.add::<Machine>(&[("core.count".into(), cores.to_string(), source)]);
+        if result.is_ok() {
+            host.cores = cores;
+        }
+        note(result, "the number of cores", notes);
+    }
+    let name = survey.cpu_name().unwrap_or_default();
+    let nominal = name.split('@').nth(1).map(|clock| clock.trim().replace("GHz", " GHz"));
+    if let Some(clock) = nominal.filter(|clock| clock.ends_with(" GHz")) {
+        let source = "measured: the CPU's name, its nominal clock".into();
+        note(
+            file.add::<Machine>(&[("core.frequency".into(), format!("\"{clock}\""), source)]),
+            "the clock",
+            notes,
+        );
+    }
+    let kinds: std::collections::BTreeSet<_> = survey.cpus.values().flat_map(|cpu| cpu.kind.get()).collect();
+    if kinds.len() > 1 {
+        notes.push("cores of several kinds are simulated as one kind".into());
+    }
+    // A node's last-level cache: all of its parts, where it has several.
+    let level =
+        survey.caches.iter().filter(|((_, kind, _), _)| kind.is_empty()).map(|((level, ..), _)| *level).max();
+    let last = survey.caches.iter().filter(|((of, ..), _)| Some(*of) == level.filter(|&level| level >= 3));
+    let last: Vec<_> =
+        last.filter_map(|(_, cache)| Some((cache.size_bytes.value()?, cache.size_bytes.origin()?))).collect();
+    if let Some(&(_, origin)) = last.first() {
+        let bytes = last.iter().map(|(bytes, _)| bytes).sum::<u64>() / u64::from(sockets.max(1));
+        let line =
+            |key: &str, value: String, source: String| -> Line { (format!("llc.{key}"), value, source) };
+        let size_line = line("size", format!("\"{}\"", exact(bytes)), read_at(survey, origin));
+        let ways = survey.caches.iter().filter(|((of, ..), _)| Some(*of) == level).find_map(|(_, cache)| {
+            Some(line("ways", cache.ways.value()?.to_string(), read_at(survey, cache.ways.origin()?)))
+        });
+        let slices = |count: u32, why: &str| line("slices", count.to_string(), format!("assumed: {why}"));
+        let tries = [
+            vec![Some(size_line.clone())],
+            vec![Some(size_line.clone()), ways.clone()],
+            vec![Some(size_line.clone()), ways.clone(), Some(slices(host.cores, "one for each core"))],
+            vec![Some(size_line.clone()), ways, Some(slices(1, "how many there are is not known"))],
+            vec![Some(size_line), Some(slices(1, "how many there are is not known"))],
+        ];
+        let mut result = Err(String::new());
+        for lines in tries {
+            let lines: Vec<Line> = lines.into_iter().flatten().collect();
+            result = file.add::<Machine>(&lines);
+            if result.is_ok() {
+                break;
+            }
+        }
+        note(result, &format!("the last-level cache of {}", size(bytes)), notes);
+    }
+}
+
+/// A size as files spell it.
+fn exact(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes % (1 << 30) == 0 => format!("{} GiB", bytes >> 30),
+        bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}
+
+fn memory(survey: &Survey, nodes: &[u32], file: &mut Extended<'_>, notes: &mut Vec<String>) {
+    let sizes = nodes.iter().filter_map(|node| {
+        let node = survey.nodes.get(node)?;
+        Some((node.memory_bytes.value().filter(|&bytes| bytes > 0)?, node.memory_bytes.origin()?))
+    });
+    let mut sizes: Vec<_> = sizes.collect();
+    if sizes.is_empty() {
+        let whole = survey.machine.memory_bytes.value().zip(survey.machine.memory_bytes.origin());
+        sizes.extend(whole.map(|(bytes, origin)| (bytes / nodes.len().max(1) as u64, origin)));
+    }
+    let rounded = |bytes: u64| bytes.div_ceil(MODULE).saturating_mul(MODULE);
+    let Some(&(most, origin)) = sizes.iter().max_by_key(|(bytes, _)| *bytes) else {
+        return notes.push("the size of memory is not said".into());
+    };
+    if sizes.iter().any(|(bytes, _)| rounded(*bytes) != rounded(most)) {
+        notes.push(format!(
+            "nodes have memory of different sizes: each is taken to have {}",
+            size(rounded(most))
+        ));
+    }
+    let others = survey.nodes.len() - nodes.len();
+    if others > 0 {
+        notes.push(format!(
+            "{others} nodes without CPUs (persistent, attached or a GPU's memory) are not simulated"
+        ));
+    }
+    let value = |bytes: u64| format!("\"{}\"", exact(bytes));
+    let source = format!("{}, rounded up to modules", read_at(survey, origin));
+    let result = file.add::<Machine>(&[("dram.size".into(), value(rounded(most)), source)]);
+    if let Err(reason) = result {
+        // What cannot be told apart is as much as can.
+        let less = (0..7).rev().map(|power| MODULE << power).filter(|&bytes| bytes < rounded(most));
+        let mut fits = less.filter(|&bytes| {
+            let source = format!("assumed: as much as can be simulated of {}", size(rounded(most)));
+            file.add::<Machine>(&[("dram.size".into(), value(bytes), source)]).is_ok()
+        });
+        let taken = fits.next().map_or("the relative's".to_owned(), size);
+        notes.push(format!("memory of a node is {taken} instead of {}: {reason}", size(rounded(most))));
+    }
+}
+
+/// Root ports with devices below them, each a slot. The one of pcie-bench's card, or else of the widest link, is `slot`.
+fn ports(
+    survey: &Survey,
+    relative: &Machine,
+    plugged: &[Plugged],
+    file: &mut Extended<'_>,
+    host: &mut HostFile,
+    notes: &mut Vec<String>,
+) {
+    let mut roots: Vec<(PciAddress, PciAddress)> = Vec::new();
+    for device in plugged {
+        let root = device.above.last().copied().unwrap_or(device.address);
+        if !roots.iter().any(|(known, _)| *known == root) {
+            // The link below the port is what the port's registers, or the lower end's, say.
+            let lower = device.above.len().checked_sub(2).map_or(device.address, |place| device.above[place]);
+            roots.push((root, if device.above.is_empty() { device.address } else { lower }));
+        }
+    }
+    let rate = |(_, lower): &(PciAddress, PciAddress)| survey.functions[lower].gb_per_s().unwrap_or_default();
+    let is_benched = |(root, _): &(PciAddress, PciAddress)| {
+        let below = plugged.iter().filter(|device| device.above.last() == Some(root));
+        below.into_iter().any(|device| {
+            let function = &survey.functions[&device.address];
+            let by_name =
+                function.name.get().is_some_and(|name| name.contains("Netronome") && name.contains("6000"));
+            by_name || function.vendor.value().is_some_and(|id| id.0 == 0x19ee)
+        })
+    };
+    let widest = roots.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)).then(b.0.cmp(&a.0)));
+    let main = roots.iter().find(|root| is_benched(root)).or(widest).map(|(root, _)| *root);
+    let Some(main) = main else {
+        return notes.push("no device is in a slot: those of the relative are taken".into());
+    };
+    roots.sort_by_key(|(root, _)| (*root != main, *root));
+    // Ports whose node, and whose link, no source says.
+    let mut unknown = (Vec::new(), Vec::new());
+    for (root, lower) in roots.into_iter().take(64) {
+        let name = if root == main { "slot".to_owned() } else { slot_name(root) };
+        let lines = port_lines(survey, [root, lower], &name, notes, &mut unknown);
+        let before = file.text.clone();
+        if root != main {
+            file.text += &format!("port.{name}.extends = \"slot\"\n");
+        }
+        match file.add::<Machine>(&lines) {
+            Ok(()) => host.slots.push((root, name)),
+            Err(reason) => {
+                file.text = before;
+                notes.push(format!("the slot of {root} is left out: {reason}"));
+            }
+        }
+    }
+    if !unknown.0.is_empty() {
+        notes.push(format!("no source says the node of {}: taken to be at socket 0", unknown.0.join(", ")));
+    }
+    if !unknown.1.is_empty() {
+        notes.push(format!("no source says the links of {}: they are the relative's", unknown.1.join(", ")));
+    }
+    // Slots of the relative that the machine does not have.
+    for name in relative.host.port.keys().filter(|name| *name != "slot") {
+        if host.slots.iter().any(|(_, own)| own == name) {
+            continue;
+        }
+        let none =
+            (format!("port.{name}.slots"), "0".to_owned(), "measured: no device was found there".to_owned());
+        let _ = file.add::<Machine>(&[none]);
+    }
+    if host.sockets > 1 {
+        let here = survey.socket_of(main).0;
+        let other = if here == 0 { 1 } else { 0 };
+        let before = file.text.clone();
+        file.text += "port.elsewhere.extends = \"slot\"\n";
+        let source = "assumed: a slot like `slot` at another socket, to ask what it would cost there";
+        let line = ("port.elsewhere.socket".into(), other.to_string(), source.into());
+        if file.add::<Machine>(&[line]).is_err() {
+            file.text = before;
+        }
+    }
+}
+
+/// A slot's name, by the address of its port.
+fn slot_name(root: PciAddress) -> String {
+    format!("at-{}", root.to_string().replace([':', '.'], "-"))
+}
+
+fn port_lines(
+    survey: &Survey,
+    [root, lower]: [PciAddress; 2],
+    name: &str,
+    notes: &mut Vec<String>,
+    unknown: &mut (Vec<String>, Vec<String>),
+) -> Vec<Line> {
+    let (port, device) = (&survey.functions[&root], &survey.functions[&lower]);
+    let key = |key: &str| format!("port.{name}.{key}");
+    let (socket, is_told) = survey.socket_of(root);
+    let told = [root, lower].iter().find_map(|address| {
+        let function = &survey.functions[address];
+        function.node.origin().or(function.local_cpus.origin())
+    });
+    let source = match told.filter(|_| is_told) {
+        Some(origin) => read_at(survey, origin),
+        None => {
+            if survey.nodes_with_cpus().len() > 1 {
+                unknown.0.push(root.to_string());
+            }
+            "assumed: no source says it".into()
+        }
+    };
+    let mut lines = vec![(key("socket"), socket.to_string(), source)];
+    // Of a card's own root port, what the port can do; where there is none, or it does not say, what the link does.
+    let speed = [&port.max_speed, &device.speed, &port.speed].into_iter().find(|fact| fact.get().is_some());
+    let width = [&port.max_width, &device.width, &port.width].into_iter().find(|fact| fact.get().is_some());
+    if let Some((fact, speed)) = speed.and_then(|fact| Some((fact, fact.value()?))) {
+        lines.push((key("generation"), capped(speed, root, notes).to_string(), read_from(survey, fact)));
+    } else if let Some((speed, width)) = device.assumed_link().or(port.assumed_link()) {
+        let source = "assumed: a link that carries what is measured";
+        lines.push((key("generation"), speed.generation().min(5).to_string(), source.into()));
+        lines.push((key("width"), width.to_string(), source.into()));
+    } else {
+        unknown.1.push(root.to_string());
+    }
+    if let Some((fact, width)) = width.and_then(|fact| Some((fact, fact.value()?))) {
+        lines.push((key("width"), width.to_string(), read_from(survey, fact)));
+    }
+    for (what, fact) in
+        [("mps_bytes", &device.mps_bytes), ("mrrs_bytes", &device.mrrs_bytes), ("rcb_bytes", &port.rcb_bytes)]
+    {
+        if let Some(bytes) = fact.value() {
+            lines.push((key(what), bytes.to_string(), read_from(survey, fact)));
+        }
+    }
+    lines
+}
+
+/// The generation, as far as it is simulated.
+fn capped(speed: LaneSpeed, address: PciAddress, notes: &mut Vec<String>) -> u32 {
+    if speed.generation() > 5 {
+        notes.push(format!("{address}: links of the sixth generation are simulated as the fifth"));
+    }
+    speed.generation().min(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_cpu;
+
+    #[test]
+    fn cpus_are_named_as_results_do() {
+        for (name, short) in [
+            ("Intel(R) Xeon(R) CPU E5-2630 v4 @ 2.20GHz", "E5-2630v4"),
+            ("Intel(R) Xeon(R) CPU E5-2630 0 @ 2.30GHz", "E5-2630"),
+            ("Intel(R) Xeon(R) Platinum 8160 CPU @ 2.10GHz", "Platinum8160"),
+            ("AMD EPYC 7742 64-Core Processor", "EPYC7742"),
+        ] {
+            assert_eq!(short_cpu(name), short);
+        }
+    }
+}

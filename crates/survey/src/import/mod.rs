@@ -1,0 +1,142 @@
+//! Files from which a surveyed machine is simulated: a machine, parts for its devices, and scenarios that run.
+//!
+//! Each figure says whether it was read, and where, or that it was assumed; all others are those of the nearest machine or part that
+//! comes with the program, which the files extend.
+
+mod host;
+mod parts;
+mod scenario;
+
+use machine::{Diagnostics, Doc, Kindred, Library, Read};
+
+use crate::model::Survey;
+use crate::pci::{PciAddress, PortKind};
+
+/// What an import gives.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    /// Files with their names, the machine's first.
+    pub files: Vec<(String, String)>,
+    /// The machine whose figures stand for what sources do not say.
+    pub relative: String,
+    /// What was assumed, left out, or taken from a relative although it matters.
+    pub notes: Vec<String>,
+    /// The scenario to begin with, if the machine has devices for one.
+    pub first: Option<String>,
+}
+
+/// How an import is done.
+#[derive(Debug, Clone, Copy)]
+pub struct ImportOptions<'a> {
+    /// The machine's name.
+    pub name: &'a str,
+    /// The machine that stands for what is not known; the nearest one if not given.
+    pub from: Option<&'a str>,
+}
+
+/// A device of the machine, and the port of the root or of a switch that it is in.
+#[derive(Debug, Clone)]
+struct Plugged {
+    /// Function 0, or the lowest that there is.
+    address: PciAddress,
+    /// The bridges above, the nearest first.
+    above: Vec<PciAddress>,
+}
+
+/// Files of a machine.
+///
+/// # Errors
+/// If there is no machine of the name in `from`, or the survey has nothing to simulate.
+pub fn import(
+    survey: &Survey,
+    library: &Library,
+    options: ImportOptions<'_>,
+) -> Result<Imported, Diagnostics> {
+    let plugged = survey.plugged();
+    if survey.cpus.is_empty() && plugged.is_empty() {
+        return Err(Diagnostics::about(
+            options.name,
+            "the sources name neither CPUs nor devices: there is nothing to simulate",
+            Some("add lspci -vvv and numactl -H, or a topology".into()),
+        ));
+    }
+    let mut notes = Vec::new();
+    let host = host::write(survey, library, options, &plugged, &mut notes)?;
+    let mut files = vec![(format!("{}.toml", options.name), host.text.clone())];
+    let parts = parts::write(survey, library, &plugged, &mut files, &mut notes)?;
+    let first = scenario::write(survey, options.name, &host, &parts, &plugged, &mut files, &mut notes);
+    Ok(Imported { files, relative: host.relative, notes, first })
+}
+
+/// Lines of a file that extends another one, each kept only if the file is right with it.
+struct Extended<'l> {
+    library: &'l Library,
+    name: String,
+    text: String,
+}
+
+/// A figure: its dotted key, its value as the file spells it, and its source.
+type Line = (String, String, String);
+
+impl<'l> Extended<'l> {
+    /// Adds figures that go together. If the file is wrong with them, they are left, and the reason is returned.
+    fn add<T: Kindred + Read>(&mut self, lines: &[Line]) -> Result<(), String> {
+        let mut longer = self.text.clone();
+        for (key, value, source) in lines {
+            let source = source.replace(['"', '\\'], "");
+            longer += &format!("{key} = {{ value = {value}, source = \"{source}\" }}\n");
+        }
+        match Doc::<T>::from_text(&self.library.aside(), &self.name, &longer).read() {
+            Ok(_) => {
+                self.text = longer;
+                Ok(())
+            }
+            Err(wrong) => Err(first_line(&wrong)),
+        }
+    }
+}
+
+/// What is wrong, without the place.
+fn first_line(wrong: &Diagnostics) -> String {
+    let text = wrong.render(false);
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+impl Survey {
+    /// Devices that are worth a place in a scenario: one for each card, in the order of their addresses.
+    fn plugged(&self) -> Vec<Plugged> {
+        let mut all: Vec<Plugged> = Vec::new();
+        for (address, function) in &self.functions {
+            let is_card = self.is_device(*address)
+                && function.physical.value().is_none()
+                && function.kind.value() != Some(PortKind::Integrated);
+            let above = self.above(*address);
+            // Parts of the chipset have no link.
+            let has_link = !above.is_empty() || function.gb_per_s().is_some() || address.segment != 0;
+            let same_card = |other: &Plugged| {
+                other.address.segment == address.segment
+                    && other.address.bdf.bus() == address.bdf.bus()
+                    && other.address.bdf.device() == address.bdf.device()
+            };
+            if is_card && has_link && !all.iter().any(same_card) {
+                all.push(Plugged { address: *address, above });
+            }
+        }
+        all
+    }
+
+    /// The node whose socket a device is at, counted among nodes with CPUs; 0 if it is not known.
+    fn socket_of(&self, address: PciAddress) -> (u32, bool) {
+        let nodes = self.nodes_with_cpus();
+        let place = self.node_of(address).and_then(|node| nodes.iter().position(|own| *own == node));
+        (place.unwrap_or_default() as u32, place.is_some())
+    }
+
+    /// Nodes that have CPUs, in order.
+    fn nodes_with_cpus(&self) -> Vec<u32> {
+        let has_cpus =
+            self.nodes.iter().filter(|(_, node)| node.cpus.get().is_some_and(|cpus| !cpus.is_empty()));
+        has_cpus.map(|(number, _)| *number).collect()
+    }
+}
