@@ -8,7 +8,7 @@ MEASURED := $(DATA)/measured/pcie-bench/nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t
 # The environment of the Python module's tests and of what builds wheels.
 VENV := target/venv
 
-.PHONY: all help build demo release test live test-python bench bench-peers lint fmt clean tools
+.PHONY: all help build demo static release test live test-python bench bench-peers lint fmt clean tools
 
 all: build
 
@@ -42,8 +42,11 @@ demo: build ## the program, then two papers' claims, judged, as pages in report/
 # build time apart.
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 STATIC := target/$(TARGET)/dist/nearfar
-release: tools $(VENV)/installed ## a static program and a wheel, in target/dist
+static: tools ## a static program, for servers without a toolchain
 	$(COMMIT) RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile dist --target $(TARGET) -p nearfar-cli
+	@ls -l $(STATIC)
+
+release: static $(VENV)/installed ## a static program and a wheel, in target/dist
 	mkdir -p target/dist/nearfar && cp $(STATIC) README.md LICENSE target/dist/nearfar/
 	for shell in bash zsh fish; do $(STATIC) completions $$shell > target/dist/nearfar/completions.$$shell; done
 	$(STATIC) manual target/dist/nearfar/man1

@@ -11,7 +11,7 @@ use crate::read::files::{FolderFiles, RootFiles};
 use crate::read::{sysfs, tables};
 
 /// What the survey has asked for at a path.
-enum Asked {
+enum Consulted {
     File(Vec<u8>),
     Link(String),
     /// A name in a folder that was listed.
@@ -19,14 +19,14 @@ enum Asked {
 }
 
 /// Files that note what is asked of them.
-struct Recorder<'f> {
+struct AccessRecorder<'f> {
     files: &'f dyn RootFiles,
-    asked: RefCell<BTreeMap<String, Asked>>,
+    asked: RefCell<BTreeMap<String, Consulted>>,
     /// Folders without links in their paths.
     folders: RefCell<BTreeMap<String, Option<String>>>,
 }
 
-impl Recorder<'_> {
+impl AccessRecorder<'_> {
     /// A path without links but for its last part.
     fn straight(&self, path: &str) -> Option<String> {
         let (folder, name) = path.rsplit_once('/')?;
@@ -39,11 +39,11 @@ impl Recorder<'_> {
         Some(format!("{folder}/{name}"))
     }
 
-    fn note(&self, path: &str, what: Asked) {
+    fn note(&self, path: &str, what: Consulted) {
         let Some(path) = self.straight(path) else { return };
         let mut asked = self.asked.borrow_mut();
         match (asked.get(&path), &what) {
-            (Some(Asked::File(_) | Asked::Link(_)), Asked::Name) => {}
+            (Some(Consulted::File(_) | Consulted::Link(_)), Consulted::Name) => {}
             _ => {
                 asked.insert(path, what);
             }
@@ -51,24 +51,24 @@ impl Recorder<'_> {
     }
 }
 
-impl RootFiles for Recorder<'_> {
+impl RootFiles for AccessRecorder<'_> {
     fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = self.files.bytes(path)?;
         // A link to a file is followed: what it leads to is asked for.
         let path = self.files.resolved(path)?;
-        self.note(&path, Asked::File(bytes.clone()));
+        self.note(&path, Consulted::File(bytes.clone()));
         Some(bytes)
     }
 
     fn list(&self, path: &str) -> Vec<String> {
         let names = self.files.list(path);
-        names.iter().for_each(|name| self.note(&format!("{path}/{name}"), Asked::Name));
+        names.iter().for_each(|name| self.note(&format!("{path}/{name}"), Consulted::Name));
         names
     }
 
     fn link(&self, path: &str) -> Option<String> {
         let target = self.files.link(path)?;
-        self.note(path, Asked::Link(target.clone()));
+        self.note(path, Consulted::Link(target.clone()));
         Some(target)
     }
 }
@@ -80,7 +80,7 @@ impl RootFiles for Recorder<'_> {
 /// If it cannot be written, or there is nothing to capture.
 pub fn capture(root: &Path, identities: bool, out: &mut dyn io::Write) -> io::Result<usize> {
     let files = FolderFiles::new(root);
-    let recorder = Recorder { files: &files, asked: RefCell::default(), folders: RefCell::default() };
+    let recorder = AccessRecorder { files: &files, asked: RefCell::default(), folders: RefCell::default() };
     if !sysfs::is(&recorder) {
         let message = format!("`{}` has neither sys nor proc", root.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
@@ -94,18 +94,18 @@ pub fn capture(root: &Path, identities: bool, out: &mut dyn io::Write) -> io::Re
         let mut header = tar::Header::new_gnu();
         header.set_mode(0o644);
         match what {
-            Asked::File(bytes) => {
+            Consulted::File(bytes) => {
                 let bytes = if identities { bytes.clone() } else { anonymous(path, bytes) };
                 header.set_size(bytes.len() as u64);
                 archive.append_data(&mut header, name, bytes.as_slice())?;
             }
-            Asked::Link(target) => {
+            Consulted::Link(target) => {
                 header.set_entry_type(tar::EntryType::Symlink);
                 header.set_size(0);
                 archive.append_link(&mut header, name, target)?;
             }
             // A folder's name is told by what is in it.
-            Asked::Name => {
+            Consulted::Name => {
                 let below = format!("{path}/");
                 if asked.range(below.clone()..).next().is_some_and(|(next, _)| next.starts_with(&below)) {
                     continue;

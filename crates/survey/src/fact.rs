@@ -13,15 +13,15 @@ pub struct Origin {
 
 /// A value, if any source says it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fact<T>(Option<(T, Origin)>);
+pub struct Sourced<T>(Option<(T, Origin)>);
 
-impl<T> Default for Fact<T> {
+impl<T> Default for Sourced<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T: fmt::Display + PartialEq> Fact<T> {
+impl<T: fmt::Display + PartialEq> Sourced<T> {
     /// The value, if it is known.
     pub fn get(&self) -> Option<&T> {
         self.0.as_ref().map(|(value, _)| value)
@@ -64,7 +64,7 @@ macro_rules! facts {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct $name {
-            $($(#[$field_doc])* pub $field: $crate::fact::Fact<$of>,)+
+            $($(#[$field_doc])* pub $field: $crate::fact::Sourced<$of>,)+
         }
 
         impl $name {

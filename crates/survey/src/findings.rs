@@ -6,7 +6,7 @@
 use analytic::{Direction, Generation, Link};
 use units::Bytes;
 
-use crate::fact::Fact;
+use crate::fact::Sourced;
 use crate::model::Survey;
 use crate::numbers::NumberSet;
 use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction, PortKind};
@@ -23,14 +23,14 @@ pub struct Finding {
     /// What shows it.
     pub evidence: Vec<String>,
     /// What it costs.
-    pub cost: Cost,
+    pub cost: FindingCost,
     /// What to type, or to do.
     pub cure: String,
 }
 
 /// What a finding costs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cost {
+pub struct FindingCost {
     /// The share of a rate that is lost, if it is known.
     pub share: Option<f64>,
     /// In words.
@@ -47,7 +47,7 @@ pub const SIMULATE: &str = "to be simulated: nearfar import";
 /// Bytes of a transfer that costs are told for: a page, the usual one of drives and GPUs.
 const TRANSFER: Bytes = Bytes::new(4096);
 
-impl Cost {
+impl FindingCost {
     fn lost(share: f64, text: String) -> Self {
         Self { share: Some(share.clamp(0.0, 1.0)), text, source: CLOSED_FORM }
     }
@@ -60,7 +60,7 @@ impl Cost {
 impl Survey {
     /// All findings, those with the highest known cost first.
     pub fn findings(&self) -> Vec<Finding> {
-        let finder = Finder { survey: self };
+        let finder = Inspection { survey: self };
         let mut all = Vec::new();
         for (address, function) in &self.functions {
             finder.link(*address, function, &mut all);
@@ -85,7 +85,7 @@ impl Survey {
     }
 }
 
-struct Finder<'s> {
+struct Inspection<'s> {
     survey: &'s Survey,
 }
 
@@ -104,7 +104,7 @@ fn link_words(speed: LaneSpeed, width: u32) -> String {
     format!("x{width} {speed}")
 }
 
-impl Finder<'_> {
+impl Inspection<'_> {
     fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.survey.functions.get(&address)
     }
@@ -114,7 +114,7 @@ impl Finder<'_> {
         &self,
         what: &str,
         address: PciAddress,
-        fact: &Fact<T>,
+        fact: &Sourced<T>,
     ) -> Option<String> {
         let (value, origin) = (fact.get()?, fact.origin()?);
         Some(format!("{address}: {what} {value} ({})", self.survey.shown(origin)))
@@ -179,7 +179,7 @@ impl Finder<'_> {
                     link_words(both.0, both.1)
                 ),
                 evidence: evidence(),
-                cost: Cost::lost(
+                cost: FindingCost::lost(
                     lost,
                     format!("{:.1} of {:.1} GB/s each way", rate((speed, width)), rate(both)),
                 ),
@@ -201,7 +201,10 @@ impl Finder<'_> {
                     link_words(port.0.min(device.0), port.1.min(device.1))
                 ),
                 evidence: evidence(),
-                cost: Cost::lost(lost, format!("{:.1} of {:.1} GB/s each way", rate(both), rate(device))),
+                cost: FindingCost::lost(
+                    lost,
+                    format!("{:.1} of {:.1} GB/s each way", rate(both), rate(device)),
+                ),
                 cure: "move it to a slot of more lanes or a higher rate, if it is to carry so much".into(),
             });
         }
@@ -235,7 +238,7 @@ impl Finder<'_> {
                 .into_iter()
                 .flatten()
                 .collect(),
-                cost: Cost::lost(
+                cost: FindingCost::lost(
                     1.0 - now / then,
                     format!("{now:.1} of {then:.1} Gbit/s each way, pages read and written at once"),
                 ),
@@ -251,7 +254,7 @@ impl Finder<'_> {
                 functions: vec![address],
                 title: format!("{} asks for {mrrs} B at a time", self.named(address)),
                 evidence: self.read("MaxReadReq", address, &own.mrrs_bytes).into_iter().collect(),
-                cost: Cost::lost(
+                cost: FindingCost::lost(
                     1.0 - now / then,
                     format!("{now:.1} of {then:.1} Gbit/s each way, pages read and written at once; more where tags are few"),
                 ),
@@ -273,7 +276,7 @@ impl Finder<'_> {
                 functions: vec![address],
                 title: format!("{} has {words}", self.named(address)),
                 evidence,
-                cost: Cost {
+                cost: FindingCost {
                     share: None,
                     text: format!(
                         "{tags} reads under way fill the link up to {covers_ns:.0} ns of latency with {mrrs} B each, {small_ns:.0} ns with 64 B"
@@ -326,7 +329,7 @@ impl Finder<'_> {
                     self.named(address)
                 ),
                 evidence: self.read("relaxed ordering", address, &own.relaxed_ordering).into_iter().collect(),
-                cost: Cost::unknown(
+                cost: FindingCost::unknown(
                     "writes of a device wait for each other at roots that spread them over nodes",
                 ),
                 cure: format!("setpci -s {address} CAP_EXP+8.w=10:10"),
@@ -354,7 +357,7 @@ impl Finder<'_> {
                 if told { ": firmware does not say it, so the kernel places its memory and interrupts anywhere" } else { " from these sources" }
             ),
             evidence: evidence.into_iter().collect(),
-            cost: Cost::unknown("as a device at the wrong node, by chance"),
+            cost: FindingCost::unknown("as a device at the wrong node, by chance"),
             cure: if told {
                 format!("echo NODE > /sys/bus/pci/devices/{address}/numa_node   # NODE of its slot: dmidecode -t slot, or the board's manual")
             } else {
@@ -409,7 +412,7 @@ impl Finder<'_> {
                         placed.len()
                     ),
                     evidence: evidence(&far),
-                    cost: Cost::unknown("each packet's or command's lines come from the other socket"),
+                    cost: FindingCost::unknown("each packet's or command's lines come from the other socket"),
                     cure: match far.len() {
                         1 => format!("echo {near} > /proc/irq/{first}/smp_affinity_list"),
                         _ => {
@@ -434,7 +437,7 @@ impl Finder<'_> {
                 functions: vec![address],
                 title: format!("all {} IRQs in use of {} go to one CPU", busy.len(), self.named(address)),
                 evidence: evidence(&busy),
-                cost: Cost::unknown("one core handles what its queues were made to spread"),
+                cost: FindingCost::unknown("one core handles what its queues were made to spread"),
                 cure: "systemctl start irqbalance   # or one CPU of its node for each: /proc/irq/N/smp_affinity_list".into(),
             });
         }
@@ -472,7 +475,7 @@ impl Finder<'_> {
             functions: vec![address],
             title: format!("an IOMMU translates the addresses of {}, {words}", self.named(address)),
             evidence: mode.into_iter().chain(option).collect(),
-            cost: Cost::unknown("a walk for what the IOTLB does not hold, an invalidation for what is taken back"),
+            cost: FindingCost::unknown("a walk for what the IOTLB does not hold, an invalidation for what is taken back"),
             cure: "iommu=pt   # kernel command line, if its driver is trusted; iommu.strict=0 defers invalidations".into(),
         });
     }
@@ -509,7 +512,7 @@ impl Finder<'_> {
                     .into_iter()
                     .flatten()
                     .collect(),
-                    cost: Cost::lost(
+                    cost: FindingCost::lost(
                         1.0 - link / wire,
                         format!("{link:.1} of {wire} Gbit/s each way, packets of 1500 B"),
                     ),
@@ -546,7 +549,7 @@ impl Finder<'_> {
                 functions: vec![*port, *device],
                 title: format!("requests of {} to its {peers} peers below the same switch go up to the root and back: ReqRedir is on", self.named(*device)),
                 evidence: self.read("ACS", *port, &of_port.acs).into_iter().collect(),
-                cost: Cost::unknown(&format!("peers share the switch's uplink{carries} with each other, twice, and wait for the root")),
+                cost: FindingCost::unknown(&format!("peers share the switch's uplink{carries} with each other, twice, and wait for the root")),
                 cure: format!("setpci -s {port} ECAP_ACS+6.w=0:2c   # no isolation between these devices any more; pci=disable_acs_redir={port} keeps it"),
             });
         }
@@ -597,7 +600,7 @@ impl Finder<'_> {
                         format!("{address}: above it {chain}")
                     })
                     .collect(),
-                cost: Cost::unknown("what the GPU sends passes a root complex, which cuts requests of peers, and perhaps the way between sockets"),
+                cost: FindingCost::unknown("what the GPU sends passes a root complex, which cuts requests of peers, and perhaps the way between sockets"),
                 cure: "a slot below the same switch or root port; until then, copies through memory may be faster: NCCL_NET_GDR_LEVEL=PXB".into(),
             });
         }

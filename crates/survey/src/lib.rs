@@ -29,8 +29,8 @@ mod settle;
 mod show;
 
 pub use capture::capture;
-pub use fact::{Fact, Origin};
-pub use findings::{Cost, Finding};
+pub use fact::{Origin, Sourced};
+pub use findings::{Finding, FindingCost};
 pub use import::{ImportOptions, Imported, import};
 pub use model::{
     CacheKey, CpuCache, CpuCounts, Doubt, IrqLine, LogicalCpu, MemoryNode, NetInterface, OsDevice, SetList,

@@ -117,12 +117,6 @@ impl Survey {
         nodes.next().is_none().then_some(*number)
     }
 
-    /// The package of a node, by its CPUs.
-    pub fn package_of_node(&self, node: u32) -> Option<u32> {
-        let cpus = self.nodes.get(&node)?.cpus.get()?;
-        cpus.iter().find_map(|cpu| self.cpus.get(&cpu)?.package.value())
-    }
-
     /// The names that the operating system has for a function.
     pub fn names_of(&self, address: PciAddress) -> Vec<&str> {
         let interfaces =

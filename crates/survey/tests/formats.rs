@@ -115,6 +115,7 @@ fn a_capture_has_what_a_survey_reads_and_no_serial_numbers() {
     write(&format!("{device}/net/eth0/queues/tx-0/xps_cpus"), b"3\n");
     write("proc/cpuinfo", b"processor\t: 0\nmodel name\t: Some CPU\nSerial\t: 12345\n");
     write("proc/cmdline", b"BOOT_IMAGE=/vmlinuz root=/dev/secret intel_iommu=on\n");
+    write("proc/sys/kernel/osrelease", b"6.1.0\n");
     write("proc/irq/40/smp_affinity_list", b"0-1\n");
     let link = |name: &str, target: &str| {
         let name = folder.path().join(name);
@@ -134,6 +135,7 @@ fn a_capture_has_what_a_survey_reads_and_no_serial_numbers() {
         survey.dump().replace(&format!("({name}, "), "(")
     };
     assert_eq!(without_names(&captured), without_names(&direct));
+    assert_eq!(captured.machine.cpu.get().map(String::as_str), Some("Some CPU"));
     let mut unpacked = Vec::new();
     std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&archive[..]), &mut unpacked).unwrap();
     for secret in [&b"\x11\x22\x33\xff\xff\x44\x55\x66"[..], b"12345", b"secret"] {

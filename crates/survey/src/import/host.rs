@@ -2,8 +2,8 @@
 
 use machine::{Diagnostics, Doc, Library, Machine, MeasuredNames, find_machine};
 
-use super::{Extended, ImportOptions, Line, Plugged};
-use crate::fact::{Fact, Origin};
+use super::{Extended, FileFigure, ImportOptions, Plugged};
+use crate::fact::{Origin, Sourced};
 use crate::model::Survey;
 use crate::pci::{LaneSpeed, PciAddress};
 use crate::show::size;
@@ -135,7 +135,7 @@ fn read_at(survey: &Survey, origin: Origin) -> String {
     format!("measured: {}", survey.shown(origin))
 }
 
-fn read_from<T: std::fmt::Display + PartialEq>(survey: &Survey, fact: &Fact<T>) -> String {
+fn read_from<T: std::fmt::Display + PartialEq>(survey: &Survey, fact: &Sourced<T>) -> String {
     fact.origin().map_or_else(|| "assumed".into(), |origin| read_at(survey, origin))
 }
 
@@ -231,8 +231,9 @@ fn processors(
         last.filter_map(|(_, cache)| Some((cache.size_bytes.value()?, cache.size_bytes.origin()?))).collect();
     if let Some(&(_, origin)) = last.first() {
         let bytes = last.iter().map(|(bytes, _)| bytes).sum::<u64>() / u64::from(sockets.max(1));
-        let line =
-            |key: &str, value: String, source: String| -> Line { (format!("llc.{key}"), value, source) };
+        let line = |key: &str, value: String, source: String| -> FileFigure {
+            (format!("llc.{key}"), value, source)
+        };
         let size_line = line("size", format!("\"{}\"", exact(bytes)), read_at(survey, origin));
         let ways = survey.caches.iter().filter(|((of, ..), _)| Some(*of) == level).find_map(|(_, cache)| {
             Some(line("ways", cache.ways.value()?.to_string(), read_at(survey, cache.ways.origin()?)))
@@ -247,7 +248,7 @@ fn processors(
         ];
         let mut result = Err(String::new());
         for lines in tries {
-            let lines: Vec<Line> = lines.into_iter().flatten().collect();
+            let lines: Vec<FileFigure> = lines.into_iter().flatten().collect();
             result = file.add::<Machine>(&lines);
             if result.is_ok() {
                 break;
@@ -397,7 +398,7 @@ fn port_lines(
     name: &str,
     notes: &mut Vec<String>,
     unknown: &mut (Vec<String>, Vec<String>),
-) -> Vec<Line> {
+) -> Vec<FileFigure> {
     let (port, device) = (&survey.functions[&root], &survey.functions[&lower]);
     let key = |key: &str| format!("port.{name}.{key}");
     let (socket, is_told) = survey.socket_of(root);

@@ -76,11 +76,11 @@ struct Extended<'l> {
 }
 
 /// A figure: its dotted key, its value as the file spells it, and its source.
-type Line = (String, String, String);
+type FileFigure = (String, String, String);
 
 impl<'l> Extended<'l> {
     /// Adds figures that go together. If the file is wrong with them, they are left, and the reason is returned.
-    fn add<T: Kindred + Read>(&mut self, lines: &[Line]) -> Result<(), String> {
+    fn add<T: Kindred + Read>(&mut self, lines: &[FileFigure]) -> Result<(), String> {
         let mut longer = self.text.clone();
         for (key, value, source) in lines {
             let source = source.replace(['"', '\\'], "");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use machine::{Diagnostics, Doc, Drive, Gpu, Kindred, Library, Nic, PcieSwitch, Read};
 
-use super::{Extended, Line, Plugged};
-use crate::fact::Fact;
+use super::{Extended, FileFigure, Plugged};
+use crate::fact::Sourced;
 use crate::model::Survey;
 use crate::pci::{PciAddress, PciClass, PciFunction};
 
@@ -21,7 +21,7 @@ pub enum PartKind {
 }
 
 /// The files of devices and switches.
-pub struct Parts {
+pub struct PartFiles {
     /// Devices that can be simulated: address, kind, file.
     pub devices: Vec<(PciAddress, PartKind, String)>,
     /// Switches by the address of their upstream port: file, and downstream ports in order.
@@ -61,8 +61,8 @@ pub fn write(
     plugged: &[Plugged],
     files: &mut Vec<(String, String)>,
     notes: &mut Vec<String>,
-) -> Result<Parts, Diagnostics> {
-    let mut parts = Parts { devices: Vec::new(), switches: BTreeMap::new() };
+) -> Result<PartFiles, Diagnostics> {
+    let mut parts = PartFiles { devices: Vec::new(), switches: BTreeMap::new() };
     for device in plugged {
         let function = &survey.functions[&device.address];
         let ids = function
@@ -148,7 +148,7 @@ fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, file: &mut E
     let source = |origin: Option<crate::fact::Origin>| {
         origin.map_or("assumed".to_owned(), |origin| format!("measured: {}", survey.shown(origin)))
     };
-    fn first<'f, T: std::fmt::Display + PartialEq>(a: &'f Fact<T>, b: &'f Fact<T>) -> &'f Fact<T> {
+    fn first<'f, T: std::fmt::Display + PartialEq>(a: &'f Sourced<T>, b: &'f Sourced<T>) -> &'f Sourced<T> {
         if a.get().is_some() { a } else { b }
     }
     let (speed, width) =
@@ -180,7 +180,7 @@ fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, file: &mut E
     add(file, "tag_bits", bits, function.can_extend_tags.origin());
 }
 
-fn id_line(survey: &Survey, function: &PciFunction, ids: &str) -> Option<Line> {
+fn id_line(survey: &Survey, function: &PciFunction, ids: &str) -> Option<FileFigure> {
     let origin = function.vendor.origin()?;
     Some(("controller.pci_id".into(), format!("\"{ids}\""), format!("measured: {}", survey.shown(origin))))
 }
@@ -285,7 +285,7 @@ fn switch(
     let ports = below.len() as u32 + 1;
     let lanes = width.unwrap_or(16) * ports;
     let count = "measured: the bridges below it".to_owned();
-    let mut lines: Vec<Line> = vec![
+    let mut lines: Vec<FileFigure> = vec![
         ("ports".into(), ports.to_string(), count.clone()),
         ("lanes".into(), lanes.max(ports).to_string(), count),
     ];

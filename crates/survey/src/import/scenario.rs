@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::Plugged;
 use super::host::HostFile;
-use super::parts::{PartKind, Parts, switches_above};
+use super::parts::{PartFiles, PartKind, switches_above};
 use crate::model::Survey;
 use crate::pci::PciAddress;
 
@@ -14,12 +14,12 @@ pub fn write(
     survey: &Survey,
     machine: &str,
     host: &HostFile,
-    parts: &Parts,
+    parts: &PartFiles,
     plugged: &[Plugged],
     files: &mut Vec<(String, String)>,
     notes: &mut Vec<String>,
 ) -> Option<String> {
-    let writer = Writer { survey, machine, host, parts, plugged };
+    let writer = ScenarioWriter { survey, machine, host, parts, plugged };
     let before = files.len();
     let of =
         |kind| parts.devices.iter().filter(move |(_, own, _)| *own == kind).map(|(address, ..)| *address);
@@ -50,15 +50,15 @@ pub fn write(
     first
 }
 
-struct Writer<'a> {
+struct ScenarioWriter<'a> {
     survey: &'a Survey,
     machine: &'a str,
     host: &'a HostFile,
-    parts: &'a Parts,
+    parts: &'a PartFiles,
     plugged: &'a [Plugged],
 }
 
-impl Writer<'_> {
+impl ScenarioWriter<'_> {
     fn device(&self, address: PciAddress) -> Option<&Plugged> {
         self.plugged.iter().find(|device| device.address == address)
     }

@@ -82,7 +82,7 @@ fn express(
     into.no_snoop.set(control >> 11 & 1 == 1, from("DevCtl"));
     if kind != Some(PortKind::Integrated) {
         let (can, control, status) = (word(at + 12), half(at + 16), half(at + 18));
-        let speed = |fact: &mut crate::fact::Fact<LaneSpeed>, bits: u32, what| {
+        let speed = |fact: &mut crate::fact::Sourced<LaneSpeed>, bits: u32, what| {
             if let Some(speed) = LaneSpeed::from_generation(bits) {
                 fact.set(speed, from(what));
             }

@@ -129,14 +129,14 @@ impl RootFiles for FolderFiles {
 }
 
 /// What an archive has at a path.
-enum Member {
+enum ArchiveMember {
     File(Vec<u8>),
     Link(String),
 }
 
 /// An archive in memory.
 pub struct ArchiveFiles {
-    members: BTreeMap<String, Member>,
+    members: BTreeMap<String, ArchiveMember>,
 }
 
 impl ArchiveFiles {
@@ -170,13 +170,13 @@ impl ArchiveFiles {
                     let target = entry.link_name_bytes().unwrap_or_default();
                     let target = String::from_utf8_lossy(&target).into_owned();
                     // A hard link's target is a path of the archive.
-                    Member::Link(if is_hard { format!("/{target}") } else { target })
+                    ArchiveMember::Link(if is_hard { format!("/{target}") } else { target })
                 }
                 tar::EntryType::Regular | tar::EntryType::Continuous => {
                     let mut content = Vec::new();
                     entry.by_ref().take(MOST_BYTES).read_to_end(&mut content).map_err(damaged)?;
                     total += entry.size();
-                    Member::File(content)
+                    ArchiveMember::File(content)
                 }
                 _ => continue,
             };
@@ -196,20 +196,22 @@ impl ArchiveFiles {
         let is_other = |path: &&String| !["/sys/", "/proc/", "/dev/"].iter().any(|top| path.starts_with(top));
         self.members.iter().filter(move |(path, _)| is_other(path)).filter_map(
             |(path, member)| match member {
-                Member::File(bytes) => Some((path.trim_start_matches('/'), bytes.as_slice())),
-                Member::Link(_) => None,
+                ArchiveMember::File(bytes) => Some((path.trim_start_matches('/'), bytes.as_slice())),
+                ArchiveMember::Link(_) => None,
             },
         )
     }
 
-    fn member(&self, path: &str) -> Option<&Member> {
+    fn member(&self, path: &str) -> Option<&ArchiveMember> {
         self.members.get(path).or_else(|| self.members.get(&self.resolved(path)?))
     }
 }
 
 /// Takes off the folder in which an archive has its `sys`.
-fn below_sys(members: BTreeMap<String, Member>) -> BTreeMap<String, Member> {
-    let top = members.keys().find_map(|path| path.find("/sys/").map(|end| path[..end].to_owned()));
+fn below_sys(members: BTreeMap<String, ArchiveMember>) -> BTreeMap<String, ArchiveMember> {
+    // `/proc/sys` is another one.
+    let of = |path: &String| ["/sys/devices/", "/sys/bus/"].iter().find_map(|sys| path.find(sys));
+    let top = members.keys().find_map(|path| of(path).map(|end| path[..end].to_owned()));
     match top.filter(|top| !top.is_empty()) {
         None => members,
         Some(top) => members
@@ -225,8 +227,8 @@ fn below_sys(members: BTreeMap<String, Member>) -> BTreeMap<String, Member> {
 impl RootFiles for ArchiveFiles {
     fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         match self.member(path)? {
-            Member::File(bytes) => Some(bytes.clone()),
-            Member::Link(_) => None,
+            ArchiveMember::File(bytes) => Some(bytes.clone()),
+            ArchiveMember::Link(_) => None,
         }
     }
 
@@ -252,8 +254,8 @@ impl RootFiles for ArchiveFiles {
 
     fn link(&self, path: &str) -> Option<String> {
         match self.members.get(path)? {
-            Member::Link(target) => Some(target.clone()),
-            Member::File(_) => None,
+            ArchiveMember::Link(target) => Some(target.clone()),
+            ArchiveMember::File(_) => None,
         }
     }
 }

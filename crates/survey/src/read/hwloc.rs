@@ -29,7 +29,7 @@ struct Within<'a> {
 pub fn read(text: &str, source: usize) -> Result<Survey, String> {
     let document = xml::parse(text)?;
     let root = document.root_element();
-    let mut reader = Reader { survey: Survey::default(), source, anonymous: 0 };
+    let mut reader = HwlocReader { survey: Survey::default(), source, anonymous: 0 };
     for child in xml::children(root) {
         match child.tag_name().name() {
             "object" => reader.object(child, Within::default()),
@@ -57,7 +57,7 @@ pub fn read(text: &str, source: usize) -> Result<Survey, String> {
     Ok(survey)
 }
 
-struct Reader {
+struct HwlocReader {
     survey: Survey,
     source: usize,
     /// Packages without a number.
@@ -73,7 +73,7 @@ fn pair<'a>(node: Node<'a, '_>) -> Option<(&'a str, &'a str)> {
     Some((node.attribute("name")?, node.attribute("value")?))
 }
 
-impl Reader {
+impl HwlocReader {
     fn from(&self, what: &'static str) -> Origin {
         Origin { source: self.source, what }
     }

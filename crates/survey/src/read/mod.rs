@@ -24,10 +24,10 @@ pub struct SourceError {
 }
 
 /// A text's format.
-type Reader = fn(&str, usize) -> Survey;
+type TextReader = fn(&str, usize) -> Survey;
 
 /// Formats of text, with what tells each.
-const TEXTS: [(&str, fn(&str) -> bool, Reader); 10] = [
+const TEXTS: [(&str, fn(&str) -> bool, TextReader); 10] = [
     ("lspci", lspci::is, lspci::read),
     ("lspci -t", lspci::tree::is, lspci::tree::read),
     (

@@ -14,7 +14,7 @@ use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber};
 /// If it is not XML.
 pub fn read(text: &str, source: usize) -> Result<Survey, String> {
     let document = xml::parse(text)?;
-    let mut reader = Reader { survey: Survey::default(), source };
+    let mut reader = NcclReader { survey: Survey::default(), source };
     for cpu in xml::children(document.root_element()) {
         if cpu.tag_name().name() == "cpu" {
             reader.cpu(cpu);
@@ -23,7 +23,7 @@ pub fn read(text: &str, source: usize) -> Result<Survey, String> {
     Ok(reader.survey)
 }
 
-struct Reader {
+struct NcclReader {
     survey: Survey,
     source: usize,
 }
@@ -41,7 +41,7 @@ fn hex(node: Node<'_, '_>, name: &str) -> Option<u32> {
     u32::from_str_radix(node.attribute(name)?.trim().trim_start_matches("0x"), 16).ok()
 }
 
-impl Reader {
+impl NcclReader {
     fn from(&self, what: &'static str) -> Origin {
         Origin { source: self.source, what }
     }

@@ -19,7 +19,7 @@ pub fn is(files: &dyn RootFiles) -> bool {
 
 /// Reads all that is there.
 pub fn read(files: &dyn RootFiles, source: usize) -> Survey {
-    let mut reader = Reader { files, source, survey: Survey::default() };
+    let mut reader = SysfsReader { files, source, survey: Survey::default() };
     reader.proc();
     reader.cpus();
     reader.caches();
@@ -31,7 +31,7 @@ pub fn read(files: &dyn RootFiles, source: usize) -> Survey {
     reader.survey
 }
 
-struct Reader<'f> {
+struct SysfsReader<'f> {
     files: &'f dyn RootFiles,
     source: usize,
     survey: Survey,
@@ -47,7 +47,7 @@ fn last(path: &str) -> Option<&str> {
     path.rsplit('/').next().filter(|name| !name.is_empty())
 }
 
-impl Reader<'_> {
+impl SysfsReader<'_> {
     fn from(&self, what: &'static str) -> Origin {
         Origin { source: self.source, what }
     }
