@@ -15,7 +15,7 @@ use crate::output::{Records, complain};
 use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
-/// Simulate every row of directories of measured pcie-bench results and show the errors of the simulation.
+/// Simulate every row of measured pcie-bench directories and show the errors.
 ///
 /// The directory's name identifies the machine, as in
 /// `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; options override it.

@@ -8,7 +8,7 @@ use survey::{Finding, Survey};
 use crate::failure::Failure;
 use crate::{Common, output};
 
-/// Look at a real machine: its sockets, nodes, bridges and devices, then what costs its devices most, with the cure.
+/// Look at a real machine: nodes, bridges, devices, and what costs its devices most.
 ///
 /// Sources are told by their content: / for this machine, a folder or archive with its sys and proc, hwloc's XML, NCCL's
 /// topology, outputs of lspci (-vvv, -t, -nn, -x), numactl -H, nvidia-smi topo -m, lstopo, or a folder of such. Several

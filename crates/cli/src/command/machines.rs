@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output};
 
-/// List machines, devices, kernels and scenarios, or show all parameters of one with their sources.
+/// List machines, devices, kernels and scenarios, or show one's parameters with sources.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

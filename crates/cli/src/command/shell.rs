@@ -9,7 +9,7 @@ use clap_complete::env::{EnvCompleter, Shells};
 use crate::failure::Failure;
 use crate::output;
 
-/// Print a shell completion script: commands, options, scenarios, machines, devices, programs and keys.
+/// Print a shell completion script: commands, options, scenarios, machines and keys.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
