@@ -19,8 +19,9 @@ use super::serve::{LiveScene, tell};
 use crate::failure::Failure;
 use crate::{Common, output, stop};
 
-/// Start the live hosts of a scenario: each is a QEMU with a Linux of yours, whose PCIe devices are simulated. Consoles are
-/// shown; with several guests, behind their names.
+/// Start a scenario's live hosts: QEMUs with a Linux of yours and simulated devices.
+///
+/// Consoles are shown; with several guests, behind their names.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

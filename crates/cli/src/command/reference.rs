@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::{Fit, TextTable};
 use crate::{Common, input, output};
 
-/// Show every key of machine, part, kernel and scenario files: meaning, unit, range and default.
+/// Show every key of machine, part, kernel and scenario files: meaning, range, default.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Editors that know JSON Schema check files as they are written: with the line

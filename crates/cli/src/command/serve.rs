@@ -12,8 +12,9 @@ use nearfar::experiment::Experiment;
 use crate::failure::Failure;
 use crate::{Common, input, output, stop};
 
-/// Serve the devices of a scenario's live hosts to virtual machines, by vfio-user. For each host, the command line of its
-/// QEMU is shown (10.1 or newer); `nearfar live` starts it itself.
+/// Serve the devices of a scenario's live hosts to virtual machines, by vfio-user.
+///
+/// For each host, the command line of its QEMU is shown (10.1 or newer); `nearfar live` starts it itself.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -21,7 +21,7 @@ use crate::output::sweep::{Column, Table};
 use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
-/// Run a scenario for every value of a key, or for every combination of the values of several.
+/// Run a scenario for every value of a key, or every combination of values of several.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card \

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::Records;
 use crate::{Common, input, output};
 
-/// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, like sysfs.
+/// Boot a scenario's hosts and show devices, interrupts, queues and nodes, like sysfs.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
