@@ -100,6 +100,7 @@ enum Command {
     Manual(command::shell::Manual),
     Model(command::model::ModelArgs),
     New(command::reference::New),
+    P2p(command::p2p::P2pArgs),
     Programs(command::programs::ProgramsArgs),
     Reference(command::reference::ReferenceArgs),
     Reproduce(command::reproduce::ReproduceArgs),
@@ -124,6 +125,7 @@ impl Command {
                 | Self::Compare(_)
                 | Self::Fit(_)
                 | Self::Lend(_)
+                | Self::P2p(_)
                 | Self::Reproduce(_)
                 | Self::Run(_)
                 | Self::Sweep(_)
@@ -207,6 +209,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => command::inspect::run(&common, &arguments),
         Command::Lend(arguments) => command::lend::run(&common, &arguments),
         Command::Live(arguments) => command::live::run(&common, &arguments),
+        Command::P2p(arguments) => command::p2p::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Manual(arguments) => command::shell::manual(&arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
@@ -279,6 +282,8 @@ mod tests {
                 let command::lend::LendCommand::Cost(arguments) = &arguments.what;
                 scenario(&arguments.scenario, "--set", &arguments.set)
             }
+            Command::P2p(arguments) if arguments.set.is_empty() => Ok(()),
+            Command::P2p(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Sweep(arguments) => {
                 nearfar::experiment::combinations(&arguments.over).iter().try_for_each(|values| {
                     scenario(&arguments.scenario, "--over", &[&arguments.set[..], values].concat())

@@ -61,6 +61,7 @@
 //! | [`origins`] | where the figures come from that a result rests on |
 //! | [`uncertainty`] | results as intervals, by runs with drawn figures |
 //! | [`lend_cost`] | what a program pays for a lent device |
+//! | [`peers`] | what GPUs copy to each other |
 //! | [`prototype`] | a device of your own in a slot of a simulated host |
 //! | [`reproduce`] | claims of papers, judged |
 //! | [`trace`] | what passes the links, packet by packet |
@@ -83,6 +84,7 @@ pub mod fit;
 pub mod lend_cost;
 mod links;
 pub mod origins;
+pub mod peers;
 mod plain;
 pub mod progress;
 pub mod prototype;

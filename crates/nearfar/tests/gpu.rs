@@ -134,3 +134,38 @@ fn a_gpu_that_comes_late_needs_room() {
         }
     }
 }
+
+/// Readings of a shipped scenario's one program.
+fn shipped(text: &str) -> impl Fn(&str) -> f64 {
+    let report = run(text).remove(0).outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    move |name| report.get(name).unwrap_or_else(|| panic!("no `{name}`: {report:?}"))
+}
+
+fn near(what: &str, simulated: f64, measured: f64) {
+    let error = simulated / measured - 1.0;
+    println!("{what}: {simulated:.2}, measured {measured:.2} ({:+.1} %)", 100.0 * error);
+    assert!(error.abs() < 0.05, "{what}: {simulated:.2} instead of {measured:.2}");
+}
+
+/// Gen5 GPUs below two switches, at one quadrant of the I/O die and at two (rtx6kpro, `../shared/measured/today`, R3).
+#[test]
+fn quadrants_limit_what_gpus_and_memory_exchange() {
+    let text = include_str!("../../../scenarios/gpu-switches.toml");
+    let two = text.replace("slot = \"slot.1\"", "slot = \"slot-b\"");
+    for (name, text, [reads, writes]) in [("one", text, [73.09, 72.89]), ("two", &two, [114.10, 112.77])] {
+        let get = shipped(text);
+        near("below a switch", get("gpu0 to gpu1"), 56.26);
+        near("between switches", get("gpu0 to gpu2"), 56.26);
+        near(&format!("memory to all through {name}"), get("host to all 4 GPUs"), reads);
+        near(&format!("all to memory through {name}"), get("all 4 GPUs to host"), writes);
+    }
+}
+
+/// GPUs of two sockets take one of the links between these (R7).
+#[test]
+fn peers_of_two_sockets_share_a_link() {
+    let get = shipped(include_str!("../../../scenarios/gpu-sockets.toml"));
+    near("within a socket", get("gpu0 to gpu1"), 56.1);
+    near("between sockets", get("gpu0 to gpu2"), 50.6);
+    near("both ways between sockets", get("gpu0 and gpu2, both ways"), 99.0);
+}

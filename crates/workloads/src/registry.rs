@@ -95,6 +95,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::netperf::Netperf>("netperf").with(crate::netperf::UNMODELLED),
     command::<crate::netperf::Netserver>("netserver").with(crate::netperf::SERVER_UNMODELLED),
     command::<crate::nvm::NvmLatency>("nvm-latency"),
+    command::<crate::cuda::peers::PeerTest>("p2pBandwidthLatencyTest"),
     command::<crate::ping::Ping>("ping").with(crate::ping::UNMODELLED),
     command::<crate::pktgen::Pktgen>("pktgen"),
     command::<crate::pagerank::PageRank>("pr"),

@@ -12,6 +12,7 @@ pub mod lend;
 pub mod live;
 pub mod machines;
 pub mod model;
+pub mod p2p;
 pub mod programs;
 pub mod reference;
 pub mod reproduce;

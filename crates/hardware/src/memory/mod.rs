@@ -70,6 +70,7 @@ pub use params::{
     SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
+pub(crate) use server::Server;
 pub use system::MemorySystem;
 
 /// Bytes in a cache line.

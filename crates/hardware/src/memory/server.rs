@@ -16,7 +16,7 @@ const GAPS: usize = 256;
 /// leaves a gap on its channel. If gaps after the clock were lost, the next request would be served behind the program
 /// farthest ahead, become the farthest ahead itself, and so on without end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Server {
+pub(crate) struct Server {
     free: u64,
     /// All that was reserved.
     reserved: u64,
@@ -29,7 +29,7 @@ pub(super) struct Server {
 impl Server {
     /// Reserves `service` at `at`, or as soon after as the server is idle. Returns when service starts.
     #[inline]
-    pub(super) fn reserve(&mut self, at: Time, service: Duration) -> Time {
+    pub(crate) fn reserve(&mut self, at: Time, service: Duration) -> Time {
         let (at, service) = (at.as_ps(), service.as_ps());
         if service == 0 {
             return Time::from_ps(at);
@@ -49,12 +49,12 @@ impl Server {
     }
 
     /// Whether the last reservation ends at `at` or before.
-    pub(super) fn ends_by(&self, at: Time) -> bool {
+    pub(crate) fn ends_by(&self, at: Time) -> bool {
         self.free <= at.as_ps()
     }
 
     /// How long it was busy up to `now`. A gap too short to be kept counts as reserved until it has passed.
-    pub(super) fn busy(&self, now: Time) -> Duration {
+    pub(crate) fn busy(&self, now: Time) -> Duration {
         let now = now.as_ps();
         let gaps = self.gaps.iter().rev().take_while(|gap| gap.1 > now);
         let idle: u64 = gaps.map(|gap| gap.1 - gap.0.max(now)).sum();
@@ -62,7 +62,7 @@ impl Server {
     }
 
     /// Discards gaps that have passed at `now`; nothing arrives before.
-    pub(super) fn pass(&mut self, now: Time) {
+    pub(crate) fn pass(&mut self, now: Time) {
         self.past = now.as_ps();
         while self.gaps.front().is_some_and(|gap| gap.1 <= self.past) {
             self.gaps.pop_front();

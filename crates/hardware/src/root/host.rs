@@ -85,9 +85,9 @@ impl Host {
         link: (Generation, Width),
         buses: std::ops::RangeInclusive<u8>,
     ) -> u8 {
-        let stack = self.inbound.add_port(&params);
+        let shares = self.inbound.add_port(&params);
         self.requests.leave(self.inbound.peers.tags());
-        self.ports.add(params, stack, end, link, buses)
+        self.ports.add(params, shares, end, link, buses)
     }
 
     /// Returns a root port.
@@ -126,6 +126,11 @@ impl Host {
     /// How long reads of peers have waited for a place among the pieces under way, until `now`.
     pub fn peer_reads_waited(&self, now: Time) -> Duration {
         self.inbound.peers.waited(now)
+    }
+
+    /// How long the ways of quadrants of an I/O die have carried lines from memory and to it,, until `now`.
+    pub fn quadrants_busy(&self, now: Time) -> impl Iterator<Item = [Duration; 2]> {
+        self.inbound.quadrants_busy(now)
     }
 
     /// Requests of cores that wait for completions, and of devices that wait for a translation or a peer; 0 at rest.

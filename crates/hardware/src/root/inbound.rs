@@ -12,6 +12,7 @@ use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
 use super::outside::{OutsideMemory, timed_as};
 use super::peer::Peers;
+use super::quadrant::Quadrant;
 use super::split::{Combining, Piece};
 use super::stack::{Stack, WritePlaces};
 use super::{Power, RootEvent, RootPort, RootPortParams};
@@ -25,6 +26,13 @@ use crate::wires::{Context, Wires};
 /// Address range in which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
+/// What a root port shares with others, by number.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Shares {
+    stack: Option<usize>,
+    quadrant: Option<usize>,
+}
+
 /// Inbound request path of a root complex.
 #[derive(Default)]
 pub(super) struct Inbound {
@@ -34,6 +42,8 @@ pub(super) struct Inbound {
     pub outside: Option<Rc<dyn OutsideMemory>>,
     /// I/O stacks of the ports that belong to one.
     stacks: Vec<Stack>,
+    /// Quadrants of the ports that belong to one.
+    quadrants: Vec<Quadrant>,
     /// Requests to other devices.
     pub peers: Peers,
     deferred: Vec<Option<Deferred>>,
@@ -44,10 +54,18 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    /// Makes room for another port. Returns its I/O stack.
-    pub fn add_port(&mut self, port: &RootPortParams) -> Option<usize> {
+    /// Makes room for another port. Returns what it shares.
+    pub fn add_port(&mut self, port: &RootPortParams) -> Shares {
         self.peers.grow(port.peer_reads.map_or(0, |own| own.places));
-        port.stack.map(|own| Stack::join(&mut self.stacks, port.node, &own))
+        Shares {
+            stack: port.stack.map(|own| Stack::join(&mut self.stacks, port.node, &own)),
+            quadrant: port.quadrant.map(|own| Quadrant::join(&mut self.quadrants, port.node, &own)),
+        }
+    }
+
+    /// How long quadrants' ways from memory and to it have been used until `now`.
+    pub fn quadrants_busy(&self, now: Time) -> impl Iterator<Item = [Duration; 2]> {
+        self.quadrants.iter().map(move |quadrant| quadrant.busy(now))
     }
 
     /// Number of requests that wait for their translation or for a peer.
@@ -214,7 +232,9 @@ impl Inbound {
         means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
-            let ready = start.max(read.line_ready(means.memory, port, target.get()));
+            let quadrant = port.shares().quadrant.map(|number| &mut self.quadrants[number]);
+            let ready =
+                start.max(read.line_ready(means.memory, port, quadrant, target.get(), means.cx.now()));
             note_read(&mut self.power, means.iommus, means.cx.wires, port, ready, (length, 1));
             let whole = Piece { address, length: length.max(1), first: 0, last: 0 };
             read.complete(means.cx, means.memory, port, &whole, (length, true), ready);
@@ -267,12 +287,18 @@ impl Inbound {
         {
             if let Some((_, payload)) = means.cx.wires.packets.decode(what.packet) {
                 let port = &means.ports[what.port];
-                let places = port.stack().map(|number| &mut self.stacks[number].writes);
+                let Shares { stack, quadrant } = port.shares();
+                let places = stack.map(|number| &mut self.stacks[number].writes);
+                let mut quadrant = quadrant.map(|number| &mut self.quadrants[number]);
+                if let Some(quadrant) = &mut quadrant {
+                    quadrant.pass(means.cx.now());
+                }
                 match &self.outside {
                     None => write_bytes(means.memory, target, request, payload),
                     Some(outside) => write_outside(&**outside, request, payload),
                 }
-                let there = write_lines(means.memory, places, port.params(), start, target, request);
+                let shared = (places, quadrant);
+                let there = write_lines(means.memory, shared, port.params(), start, target, request);
                 ordered = ordered.max(there);
             }
             means.counters.device_write_bytes += u64::from(length);
@@ -363,14 +389,28 @@ struct MemoryRead<'a> {
 impl MemoryRead<'_> {
     /// When the data of its line at `line` is available.
     #[inline(always)]
-    fn line_ready(&self, memory: &mut MemorySystem, port: &mut RootPort, line: u64) -> Time {
+    fn line_ready(
+        &self,
+        memory: &mut MemorySystem,
+        port: &mut RootPort,
+        quadrant: Option<&mut Quadrant>,
+        line: u64,
+        now: Time,
+    ) -> Time {
         let line = line / LINE * LINE;
         let (node, place) = (port.params().node, HostPhysical::new(line));
         let there = match self.home {
             Some(home) => memory.dma_read_from(self.start, node, home, place),
             None => memory.dma_read(self.start, node, place),
         };
-        port.intake.line_read(line, self.start, there.ready)
+        let ready = match quadrant {
+            Some(quadrant) => {
+                quadrant.pass(now);
+                quadrant.read(there.ready)
+            }
+            None => there.ready,
+        };
+        port.intake.line_read(line, self.start, ready)
     }
 
     /// Looks all lines up, and cuts the data into completions.
@@ -379,15 +419,16 @@ impl MemoryRead<'_> {
         self,
         memory: &mut MemorySystem,
         port: &mut RootPort,
-        Inbound { ready, pieces, .. }: &mut Inbound,
+        Inbound { ready, pieces, quadrants, .. }: &mut Inbound,
         now: Time,
     ) {
         let (address, length) = self.range;
+        let mut quadrant = port.shares().quadrant.map(|number| &mut quadrants[number]);
         ready.clear();
         memory.announce(Agent::Device(port.params().node), self.target, Bytes::new(length.into()));
         let mut latest = self.start;
         for line in lines_of(self.target.get(), length) {
-            latest = latest.max(self.line_ready(memory, port, line));
+            latest = latest.max(self.line_ready(memory, port, quadrant.as_deref_mut(), line, now));
             ready.push(latest);
         }
         let combining = if port.intake.ordered() > now {
@@ -489,11 +530,11 @@ fn write_outside(outside: &dyn OutsideMemory, request: &MemoryRequest, payload: 
 
 /// When all lines of a write at `target` are globally ordered.
 ///
-/// Each line takes one of the I/O stack's `places`, if these are limited. Partially written lines are merged one after
-/// another.
+/// Each line takes one of the I/O stack's `places`, if these are limited, and passes the port's `quadrant`. Partially
+/// written lines are merged one after another.
 fn write_lines(
     memory: &mut MemorySystem,
-    mut places: Option<&mut WritePlaces>,
+    (mut places, mut quadrant): (Option<&mut WritePlaces>, Option<&mut Quadrant>),
     port: &RootPortParams,
     start: Time,
     target: HostPhysical,
@@ -512,12 +553,16 @@ fn write_lines(
             let arrived = start - port.request_latency;
             places.free_at(arrived).since(arrived)
         });
-        let written = if whole {
-            memory.dma_write(start + waits, node, line_at, Coverage::FullLine)
-        } else {
-            merged += port.partial_line;
-            memory.dma_write(start + waits + merged, node, line_at, Coverage::Partial)
+        let (covers, after) = match whole {
+            true => (Coverage::FullLine, Duration::ZERO),
+            false => {
+                merged += port.partial_line;
+                (Coverage::Partial, merged)
+            }
         };
+        let leaves = start + waits + after;
+        let there = quadrant.as_mut().map_or(leaves, |quadrant| quadrant.write(leaves));
+        let written = memory.dma_write(there, node, line_at, covers);
         if let Some(places) = &mut places {
             places.occupy(written.taken);
         }

@@ -1,7 +1,8 @@
 //! Parameters of a root complex.
 
-use units::Duration;
+use units::{ByteRate, Duration};
 
+use super::quadrant::QuadrantParams;
 use super::split::CompletionSplit;
 use super::stack::StackParams;
 use crate::memory::NodeId;
@@ -33,6 +34,8 @@ pub struct RootPortParams {
     pub max_payload: u32,
     /// The port's I/O stack, if it limits devices' writes.
     pub stack: Option<StackParams>,
+    /// The quadrant of an I/O die that the port belongs to, if that limits what devices move to and from memory.
+    pub quadrant: Option<QuadrantParams>,
     /// From global ordering of a posted write until its receive buffer is free.
     pub posted_release_latency: Duration,
     /// From a core's access leaving the mesh or ring of its socket until its TLP can go on the wire.
@@ -51,6 +54,9 @@ pub struct RootPortParams {
     pub peer_latency: Duration,
     /// Largest piece, in bytes, into which a peer-to-peer write is split, a power of two; `None` forwards it unchanged.
     pub peer_writes: Option<u32>,
+    /// Rate of the one of the interconnect's parallel links that the port's traffic to peers at other sockets takes; `None` where
+    /// it takes all of them.
+    pub peer_link: Option<ByteRate>,
     /// Minimum interval between such pieces that arrived through one port.
     pub peer_write_interval: Duration,
     /// Completion timeout of cores' accesses; the base specification allows 50 us to 50 ms by default.
@@ -73,6 +79,7 @@ impl RootPortParams {
             completions_in_order: true,
             max_payload: 256,
             stack: None,
+            quadrant: None,
             posted_release_latency: Duration::ZERO,
             outbound_latency: Duration::ZERO,
             posted_places: 16,
@@ -82,6 +89,7 @@ impl RootPortParams {
             peer_reads: None,
             peer_latency: Duration::ZERO,
             peer_writes: None,
+            peer_link: None,
             peer_write_interval: Duration::ZERO,
             completion_timeout: Duration::from_ms(50),
         }

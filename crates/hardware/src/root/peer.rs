@@ -388,7 +388,11 @@ fn cross(means: &mut Means<'_, '_>, (from, to): (u8, u8), at: Time, bytes: u64) 
     let [from_node, to_node] = [from, to].map(|port| means.ports[port].params().node);
     let there = match from_node == to_node {
         true => at,
-        false => means.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes)),
+        false => {
+            let overhead = means.memory.params().interconnect.data_header;
+            let at = means.ports[from].on_peer_link(at, bytes, overhead);
+            means.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes))
+        }
     };
     means.ports[from].in_order_to_peer(there)
 }

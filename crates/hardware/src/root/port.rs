@@ -3,13 +3,14 @@
 use std::ops::RangeInclusive;
 
 use engine::Busy;
-use units::{Duration, Time};
+use units::{Bytes, Duration, Time};
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, header, pcie_cap, slot,
 };
 use wire::pcie::tlp::{ConfigType, MessageCode};
 use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
 
+use super::inbound::Shares;
 use super::intake::Intake;
 use super::posted::PostedPlaces;
 use super::{HostId, RootEvent, RootPortParams};
@@ -17,7 +18,7 @@ use crate::bridge;
 use crate::detected::{self, Detected};
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState, Side};
-use crate::memory::CoreId;
+use crate::memory::{CoreId, LINE};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
@@ -34,8 +35,8 @@ pub struct RootPort {
     /// Number in the machine file's order.
     number: u8,
     params: RootPortParams,
-    /// Its I/O stack.
-    stack: Option<usize>,
+    /// What it shares with other ports.
+    shares: Shares,
     /// Its end of the link.
     end: LinkEnd,
     /// Highest speed and width that both ends support.
@@ -50,6 +51,8 @@ pub struct RootPort {
     /// Requests of devices on their way to memory.
     pub(super) intake: Intake,
     last_completion: Time,
+    /// When the interconnect's link for its peers at other sockets is free.
+    peer_link_free: Time,
     /// When the last TLP forwarded to a peer leaves.
     last_to_peer: Time,
     /// How long its path for writes to peers has been occupied.
@@ -96,11 +99,11 @@ fn registers(
 }
 
 impl RootPort {
-    /// Creates port `number` of `host` at `end`, which forwards to `buses`, a member of an I/O `stack`.
+    /// Creates port `number` of `host` at `end`, which forwards to `buses`, and what it `shares`.
     pub(super) fn new(
         (host, number): (HostId, u8),
         params: RootPortParams,
-        stack: Option<usize>,
+        shares: Shares,
         end: LinkEnd,
         link: (Generation, Width),
         buses: RangeInclusive<u8>,
@@ -109,7 +112,7 @@ impl RootPort {
         Self {
             host,
             number,
-            stack,
+            shares,
             end,
             negotiated: link,
             config,
@@ -118,6 +121,7 @@ impl RootPort {
             is_present: false,
             intake: Intake::new(&params),
             last_completion: Time::ZERO,
+            peer_link_free: Time::ZERO,
             last_to_peer: Time::ZERO,
             peer_writes: Busy::default(),
             places: PostedPlaces::new(params.posted_places),
@@ -148,10 +152,10 @@ impl RootPort {
         &self.config
     }
 
-    /// Its I/O stack, if it limits devices' writes.
+    /// What it shares with other ports.
     #[inline(always)]
-    pub(super) fn stack(&self) -> Option<usize> {
-        self.stack
+    pub(super) fn shares(&self) -> Shares {
+        self.shares
     }
 
     /// Whether a bus is below the port.
@@ -382,6 +386,15 @@ impl RootPort {
     pub(super) fn in_order_to_peer(&mut self, at: Time) -> Time {
         self.last_to_peer = at.max(self.last_to_peer);
         self.last_to_peer
+    }
+
+    /// When `bytes` for a peer at another socket, in lines with an `overhead` each, have passed the one link of the interconnect
+    /// that the port's peers use, where parallel ones are not shared.
+    pub(super) fn on_peer_link(&mut self, at: Time, bytes: u64, overhead: Bytes) -> Time {
+        let Some(rate) = self.params.peer_link else { return at };
+        let all = bytes + bytes.div_ceil(LINE).max(1) * overhead.get();
+        self.peer_link_free = at.max(self.peer_link_free) + rate.time_for(Bytes::new(all));
+        self.peer_link_free
     }
 
     /// Lets time pass between the pieces of writes to peers.

@@ -6,6 +6,7 @@ use thiserror::Error;
 use units::HostPhysical;
 use wire::pcie::{Bdf, Generation, IntxLines, Width};
 
+use super::inbound::Shares;
 use super::{HostId, RootPort, RootPortParams};
 use crate::bridge;
 use crate::link::LinkEnd;
@@ -57,17 +58,17 @@ impl Ports {
         self.host
     }
 
-    /// Adds a port at `end` that forwards to `buses`, and a member of an I/O `stack`. Returns its number.
+    /// Adds a port at `end` that forwards to `buses`, and what it `shares` with others. Returns its number.
     pub fn add(
         &mut self,
         params: RootPortParams,
-        stack: Option<usize>,
+        shares: Shares,
         end: LinkEnd,
         link: (Generation, Width),
         buses: RangeInclusive<u8>,
     ) -> u8 {
         let number = self.ports.len() as u8;
-        self.ports.push(RootPort::new((self.host, number), params, stack, end, link, buses));
+        self.ports.push(RootPort::new((self.host, number), params, shares, end, link, buses));
         number
     }
 

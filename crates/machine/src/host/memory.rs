@@ -125,6 +125,32 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
 }
 
 record! {
+    /// Links between nodes of one package.
+    pub struct NearLinks {
+        /// Pairs of nodes with a direct link.
+        links: Figure<Vec<Vec<u32>>>,
+        /// Bandwidth of such a link per direction (bytes per second).
+        bandwidth: Figure<ByteRate>,
+        /// Latency of such a link per direction, without serialization.
+        latency: Figure<Duration>,
+    }
+    check |near: &NearLinks, check: &mut Check<'_>| {
+        check_links(&near.links, check);
+    }
+}
+
+/// Reports what is no pair of nodes.
+fn check_links(links: &Figure<Vec<Vec<u32>>>, check: &mut Check<'_>) {
+    let wrong = links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
+    check.require(
+        wrong.is_none(),
+        "links",
+        format!("{:?} is not a link", wrong.map_or(&[][..], Vec::as_slice)),
+        "pairs of different sockets, such as [[0, 1]]",
+    );
+}
+
+record! {
     /// The interconnect between sockets (QPI, UPI).
     pub struct Interconnect {
         /// Pairs of sockets with a direct link.
@@ -133,6 +159,11 @@ record! {
         bandwidth: Figure<ByteRate>,
         /// Latency of a link per direction, without serialization.
         latency: Figure<Duration>,
+        /// Rate of the one of several parallel links between sockets that a root port's traffic to peers takes; it takes all of them if
+        /// not given.
+        peer_link: Option<Figure<ByteRate>>,
+        /// Links between nodes of one package: quadrants of an I/O die, or clusters of a mesh.
+        near: Option<NearLinks>,
         /// Overhead of a message (bytes).
         header: Figure<Bytes>,
         /// Overhead of a message with a line (bytes); `header` if not given.
@@ -157,24 +188,27 @@ record! {
         if let Some(header) = &interconnect.data_header {
             check.require_within("data_header", header.value.get(), (1, 4096), "B are not possible for a header");
         }
-        let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
-        check.require(
-            wrong.is_none(),
-            "links",
-            format!("{:?} is not a link", wrong.map_or(&[][..], Vec::as_slice)),
-            "pairs of different sockets, such as [[0, 1]]",
-        );
+        check_links(&interconnect.links, check);
     }
 }
 
 impl Interconnect {
+    /// All links, those within packages too: the pair, its bandwidth and its latency.
+    pub fn all_links(&self) -> impl Iterator<Item = (&[u32], ByteRate, Duration)> {
+        let far = self.links.value.iter().map(|pair| (&**pair, self.bandwidth.value, self.latency.value));
+        let near = self.near.iter().flat_map(|near| {
+            near.links.value.iter().map(|pair| (&**pair, near.bandwidth.value, near.latency.value))
+        });
+        far.chain(near)
+    }
+
     /// Whether all of `sockets` sockets are reachable from socket 0.
     pub fn joins(&self, sockets: u32) -> bool {
         let mut reached = vec![false; sockets as usize];
         reached[0] = true;
         for _ in 0..sockets {
-            for link in &self.links.value {
-                if let &[a, b] = link.as_slice() {
+            for (link, ..) in self.all_links() {
+                if let &[a, b] = link {
                     let (a, b) = (a as usize, b as usize);
                     if a < reached.len() && b < reached.len() && (reached[a] || reached[b]) {
                         reached[a] = true;

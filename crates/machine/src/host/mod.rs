@@ -130,7 +130,7 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
         "add a table `host.interconnect`",
     );
     if let Some(interconnect) = &host.interconnect {
-        let outside = interconnect.links.value.iter().flatten().find(|&&node| node >= sockets);
+        let outside = interconnect.all_links().flat_map(|(pair, ..)| pair).find(|&&node| node >= sockets);
         check.at("interconnect").require(
             outside.is_none(),
             "links",
@@ -146,6 +146,12 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
     }
     for (name, port) in &host.port {
         let socket = port.socket.value;
+        check.at("port").at(name).require(
+            port.quadrant.is_none() || host.root_complex.quadrant_rate.is_some(),
+            "quadrant",
+            "nothing says what a quadrant carries",
+            "give `quadrant_rate` in `host.root_complex`",
+        );
         check.at("port").at(name).require(
             socket < sockets,
             "socket",

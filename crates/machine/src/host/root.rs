@@ -4,7 +4,7 @@ use crate::figure::Figure;
 use crate::link::{CompletionBoundary, LinkGeneration, LinkWidth, PayloadLimit};
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
-use units::{Bytes, Duration};
+use units::{ByteRate, Bytes, Duration};
 
 names! {
     /// Order in which the root complex answers a function's reads.
@@ -114,6 +114,9 @@ record! {
         /// Maximum cache lines of device writes in flight per stack of 16 lanes, from a request's arrival until a cache or the home's
         /// memory has accepted the line; limited by credits only if not given.
         stack_writes: Option<Figure<Count>>,
+        /// What the root ports of one quadrant of an I/O die can read from memory together, and write to it at the same time; limited
+        /// by links alone if not given. Ports say their `quadrant`.
+        quadrant_rate: Option<Figure<ByteRate>>,
         /// Time from the global ordering of a posted write until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
         /// *Quirk*: additional wire bytes of a write with a 4 DW header (64-bit address), beyond the header's own 4;
@@ -200,6 +203,9 @@ record! {
         extends: Option<String>,
         /// The port's socket, counted from 0.
         socket: Figure<u32>,
+        /// The quadrant of its socket's I/O die that it belongs to, counted from 0; `quadrant_rate` of the root complex limits what such
+        /// ports have together. None if not given.
+        quadrant: Option<Figure<u32>>,
         /// Number of identical slots, each with its own port: the first has this table's name, the others `NAME.1`
         /// and so on; 1 if not given. With 0, a machine lacks a slot of the machine that it extends.
         slots: Option<Figure<Count>>,
@@ -287,6 +293,8 @@ impl Credits {
 }
 
 fn check_port(port: &RootPort, check: &mut Check<'_>) {
+    let quadrant = port.quadrant.as_ref().map_or(0, |quadrant| quadrant.value);
+    check.require_within("quadrant", quadrant.into(), (0, 15), "are no quadrants of a die");
     check.require_within("slots", port.count().into(), (1, 32), "slots are not possible");
     port.credits.check_expressible(port.generation.value.get(), check);
     port.credits.check_room(port.mps_bytes.value, check);

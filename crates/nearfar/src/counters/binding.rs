@@ -152,6 +152,9 @@ impl Resource {
             Kind::RootPort if part == "peer-writes" => {
                 format!("the path to other devices in {host}'s root {owner}")
             }
+            Kind::RootPort if owner.starts_with("quadrant") => {
+                format!("{part} of memory through {owner} of {host}'s I/O die")
+            }
             Kind::RootPort => format!("the intake of {host}'s root {owner}"),
             Kind::Walkers => format!("the page walkers of {host}'s {owner} ({})", self.of),
             Kind::Invalidations => format!("the invalidation of pages that {host}'s {owner} unmaps"),

@@ -233,6 +233,12 @@ impl Reading {
             reading.time(format!("port{number}/peer-writes-busy"), peers);
             reading.used(Kind::RootPort, format!("port{number}/peer-writes"), 1, peers.as_ps().into());
         }
+        for (number, ways) in host.quadrants_busy(now).enumerate() {
+            for (way, busy) in ["reads", "writes"].into_iter().zip(ways) {
+                reading.time(format!("quadrant{number}/{way}-busy"), busy);
+                reading.used(Kind::RootPort, format!("quadrant{number}/{way}"), 1, busy.as_ps().into());
+            }
+        }
         let waited = host.peer_reads_waited(now);
         reading.time("root/peer-reads-waited".into(), waited);
         reading.used(Kind::Tags, "root/peer-reads", 1, waited.as_ps().into());

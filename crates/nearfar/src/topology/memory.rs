@@ -131,9 +131,13 @@ fn interconnect(host: &Host) -> InterconnectParams {
             io_directory_cache: 0,
         };
     };
-    let link = |pair: &Vec<u32>| plain!(file => InterconnectLink { between: (narrow(pair[0]), narrow(pair[1])), bandwidth, latency });
+    let link = |(pair, bandwidth, latency): (&[u32], _, _)| InterconnectLink {
+        between: (narrow(pair[0]), narrow(pair[1])),
+        bandwidth,
+        latency,
+    };
     plain!(file => InterconnectParams {
-        links: file.links.value.iter().map(link).collect(),
+        links: file.all_links().map(link).collect(),
         header,
         data_header: given(&file.data_header, file.header.value),
         home_agent, snoop,

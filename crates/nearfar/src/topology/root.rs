@@ -3,7 +3,7 @@
 use hardware::core::StoreParams;
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
-use hardware::root::{CompletionSplit, PeerReads, RootPortParams, StackParams};
+use hardware::root::{CompletionSplit, PeerReads, QuadrantParams, RootPortParams, StackParams};
 use machine::{CompletionOrder, Figure, Host, LinkCapability, RootPort};
 use units::{Bytes, Duration};
 use wire::pcie::{Generation, Width};
@@ -39,6 +39,9 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
             own_lanes: port.width.value.get(),
             write_places: writes.plain(),
         }),
+        quadrant: port.quadrant.as_ref().zip(root.quadrant_rate.as_ref()).map(|(number, rate)| {
+            QuadrantParams { number: narrow(number.value), rate: rate.value }
+        }),
         posted_release_latency, outbound_latency, posted_places, inbound_completion_latency,
         access_control: given(&root.access_control, false),
         reflects_peers: given(&root.reflects_peers, false),
@@ -49,6 +52,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         peer_latency: given(&root.peer_latency, root.outbound_latency.value),
         peer_write_interval: given(&root.peer_write_interval, Duration::ZERO),
         peer_writes: piece(&root.peer_write),
+        peer_link: host.interconnect.as_ref().and_then(|all| Some(all.peer_link.as_ref()?.value)),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT)
     })
 }

@@ -8,10 +8,11 @@
 //! |---|---|
 //! | `mod` | contexts and their channels |
 //! | `stream` | streams and events |
-//! | `bandwidth`, `copy`, `pingpong`, `train` | programs |
+//! | `bandwidth`, `copy`, `peers`, `pingpong`, `train` | programs |
 
 pub mod bandwidth;
 pub mod copy;
+pub mod peers;
 pub mod pingpong;
 mod stream;
 pub mod train;

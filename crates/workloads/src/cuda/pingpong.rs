@@ -37,8 +37,9 @@ impl GpuPingPong {
         let kernel = &*environment.kernel;
         let first = Context::open(cpu, &*gpu(kernel, self.first)?)?;
         let second = Context::open(cpu, &*gpu(kernel, self.second)?)?;
-        let host = HostMemory::take(kernel, cpu, 4 * APART)?;
-        let measured = self.exchange(cpu, [&first, &second], &host).await;
+        let host = HostMemory::take(kernel, cpu, Counters::HOST_BYTES)?;
+        let counters = if self.memory == "ram" { Counters::InHostMemory } else { Counters::OfPeers };
+        let measured = exchange(cpu, [&first, &second], &host, counters, self.count).await;
         // If one GPU has failed, this ends the other one's kernel, which polls forever.
         first.close(cpu);
         second.close(cpu);
@@ -47,44 +48,62 @@ impl GpuPingPong {
         report.add("round trip", "us", measured? as f64 / f64::from(self.count) / 1e3);
         Ok(report)
     }
+}
 
-    /// Nanoseconds that all round trips take on the first GPU's clock.
-    async fn exchange(
-        &self,
-        cpu: &Cpu,
-        [first, second]: [&Rc<Context>; 2],
-        host: &HostMemory,
-    ) -> Result<u64, Failure> {
-        cpu.store(host.start(), &[0; 4 * APART as usize]);
-        let hosts = [first.map(cpu, host)?, second.map(cpu, host)?];
-        // For each GPU: the counter that it polls, and the one that it writes.
-        let [ping, pong] = match self.memory.as_str() {
-            "ram" => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
-            _ => {
-                let (a, b) = (first.malloc(cpu, APART)?, second.malloc(cpu, APART)?);
-                // GPU memory may hold old data.
-                let zeros = hosts.map(|host| host.after(2 * APART));
-                for (context, memory, zeros) in [(first, a, zeros[0]), (second, b, zeros[1])] {
-                    let mut stream = CudaStream::default();
-                    stream.copy_in(cpu, context, (memory.place, zeros), APART).await?;
-                    stream.synchronise(cpu).await?;
-                }
-                let peers = (first.map_peer(cpu, &b)?, second.map_peer(cpu, &a)?);
-                [(a.place, peers.0), (b.place, peers.1)]
+/// Where the two counters are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Counters {
+    /// Each in the memory of the GPU that polls it.
+    OfPeers,
+    /// In host memory.
+    InHostMemory,
+}
+
+impl Counters {
+    /// Host memory that an exchange takes.
+    pub(super) const HOST_BYTES: u64 = 4 * APART;
+}
+
+/// Nanoseconds that `count` round trips take on the first GPU's clock. `host` has [`Counters::HOST_BYTES`].
+///
+/// # Errors
+/// If there is no path between the GPUs, or one of them fails.
+pub(super) async fn exchange(
+    cpu: &Cpu,
+    [first, second]: [&Rc<Context>; 2],
+    host: &HostMemory,
+    counters: Counters,
+    count: u32,
+) -> Result<u64, Failure> {
+    cpu.store(host.start(), &[0; Counters::HOST_BYTES as usize]);
+    let hosts = [first.map(cpu, host)?, second.map(cpu, host)?];
+    // For each GPU: the counter that it polls, and the one that it writes.
+    let [ping, pong] = match counters {
+        Counters::InHostMemory => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
+        Counters::OfPeers => {
+            let (a, b) = (first.malloc(cpu, APART)?, second.malloc(cpu, APART)?);
+            // GPU memory may hold old data.
+            let zeros = hosts.map(|host| host.after(2 * APART));
+            for (context, memory, zeros) in [(first, a, zeros[0]), (second, b, zeros[1])] {
+                let mut stream = CudaStream::default();
+                stream.copy_in(cpu, context, (memory.place, zeros), APART).await?;
+                stream.synchronise(cpu).await?;
             }
-        };
-        let mut streams = [CudaStream::default(), CudaStream::default()];
-        // The answering GPU must be waiting before the other starts.
-        for (n, context, program, (polled, written)) in
-            [(1, second, Kernel::Pong, pong), (0, first, Kernel::Ping, ping)]
-        {
-            let result = hosts[n].after((2 + n as u64) * APART);
-            let launch = Launch { program, polled, written, result, count: self.count };
-            streams[n].launch(cpu, context, launch).await?;
+            let peers = (first.map_peer(cpu, &b)?, second.map_peer(cpu, &a)?);
+            [(a.place, peers.0), (b.place, peers.1)]
         }
-        CudaStream::synchronise_all(cpu, &streams).await?;
-        Ok(cpu.load_u64(host.start() + 2 * APART))
+    };
+    let mut streams = [CudaStream::default(), CudaStream::default()];
+    // The answering GPU must be waiting before the other starts.
+    for (n, context, program, (polled, written)) in
+        [(1, second, Kernel::Pong, pong), (0, first, Kernel::Ping, ping)]
+    {
+        let result = hosts[n].after((2 + n as u64) * APART);
+        let launch = Launch { program, polled, written, result, count };
+        streams[n].launch(cpu, context, launch).await?;
     }
+    CudaStream::synchronise_all(cpu, &streams).await?;
+    Ok(cpu.load_u64(host.start() + 2 * APART))
 }
 
 impl Program for GpuPingPong {

@@ -1,0 +1,99 @@
+//! `nearfar p2p`: what GPUs copy to each other.
+
+use std::process::ExitCode;
+
+use nearfar::peers::{self, PeerCell, PeerMatrix, PeerOptions};
+
+use crate::failure::Failure;
+use crate::output::{Fit, Records, TextTable};
+use crate::{Common, input, output, progress};
+
+/// Bandwidth and latency between all GPUs of a host, one pair at a time and all at once, with what binds each.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A scenario keeps its hosts, switches and devices; its programs give way to the test. A machine gets a GPU in each slot of x16.
+GPUs have the kernel's numbers: those below switches first (`nearfar tree` shows them). Rates are those of long copies.
+
+Examples:
+  nearfar p2p gpu-switches                    four GPUs below two switches
+  nearfar p2p epyc-9575f                      a GPU in each slot
+  nearfar p2p gpu-switches --set host.a.machine.change.host.root_complex.quadrant_rate=\"100 GB/s\" --json p2p.json")]
+pub struct P2pArgs {
+    /// A scenario or a machine, by name or path (`nearfar machines` lists them).
+    pub scenario: String,
+    /// The GPU for a machine's slots.
+    #[arg(long, default_value = "rtx-pro-6000")]
+    gpu: String,
+    /// Bytes of the shorter of the two copies that a rate is from; the other one has three times as many.
+    #[arg(long, default_value_t = 512 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    bytes: u64,
+    /// The destination reads, instead of the source writing.
+    #[arg(long)]
+    read: bool,
+    /// Change a value of the scenario, as `run` does.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    pub set: Vec<(String, String)>,
+    #[command(flatten)]
+    records: Records,
+}
+
+pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
+    let places = arguments.records.places(&[])?;
+    places.reads([&arguments.scenario])?;
+    let to_stdout = places.to_stdout;
+    let library = input::library(common);
+    let progress = progress::of(common);
+    let options = PeerOptions { gpu: arguments.gpu.clone(), bytes: arguments.bytes, reads: arguments.read };
+    let matrix =
+        peers::matrix(&library, &arguments.scenario, "--set", &arguments.set, &options, progress.as_ref())?;
+    let provenance = output::provenance(matrix.setup.seed, &[("--set", &arguments.set)], &library);
+    arguments.records.write(matrix.records(), &provenance)?;
+    if !to_stdout {
+        output::heading(&provenance);
+        show(&matrix);
+    }
+    for failure in &matrix.failed {
+        output::complain(&format!("error: {failure}"));
+    }
+    Ok(if matrix.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(matrix: &PeerMatrix) {
+    type Value = fn(&PeerCell) -> Option<f64>;
+    let tables: [(&str, Value); 3] = [
+        ("one way, GB/s, from row to column", |cell| cell.one_way),
+        ("both ways at once, GB/s", |cell| cell.both_ways),
+        ("a flag from kernel to kernel, us", |cell| cell.flag),
+    ];
+    for (title, value) in tables {
+        let names: Vec<String> = (0..matrix.gpus).map(|gpu| format!("gpu{gpu}")).collect();
+        let header = std::iter::once(title).chain(names.iter().map(String::as_str));
+        let mut table = TextTable::new(header, Fit::Fold(0)).numbers(1..1 + matrix.gpus);
+        for (from, name) in names.iter().enumerate() {
+            let cells = (0..matrix.gpus).map(|to| {
+                let value = matrix.cell(from, to).and_then(value);
+                value.map_or("-".to_owned(), |value| format!("{value:.2}"))
+            });
+            table.add(std::iter::once(name.clone()).chain(cells).collect());
+        }
+        output::print(&(table.render(output::width()) + "\n"));
+    }
+    let mut table = TextTable::new(["", "GB/s"], Fit::Fold(0)).numbers(1..2);
+    for (what, rate) in &matrix.others {
+        table.add(vec![what.clone(), format!("{rate:.2}")]);
+    }
+    output::print(&(table.render(output::width()) + "\n"));
+    // Pairs alike are told together.
+    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    for PeerCell { from, to, binds, .. } in &matrix.cells {
+        let pair = format!("{from} to {to}");
+        let cause = binds.split([',', ';']).next().unwrap_or_default();
+        match told.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, pairs)) => pairs.push(pair),
+            None => told.push((cause, vec![pair])),
+        }
+    }
+    for (cause, pairs) in told {
+        output::print(&output::prose(&format!("what binds {}: {cause}", pairs.join(", "))));
+    }
+}

@@ -1,0 +1,187 @@
+//! What GPUs of a host copy to each other, pair by pair and all at once, and what binds each copy.
+
+use machine::{ComputerScenario, ComputerSetup, DeviceFile, Diagnostics, Doc, Library, Machine};
+use serde_json::json;
+
+use crate::computer::{self, Counts};
+use crate::experiment::{Changes, ExperimentError};
+use crate::progress::Progress;
+use crate::records::Record;
+
+/// One GPU's way to another.
+#[derive(Clone, Debug)]
+pub struct PeerCell {
+    /// Number of the source, as the kernel numbers it.
+    pub from: usize,
+    /// Number of the destination.
+    pub to: usize,
+    /// Rate of a long copy, in GB/s; `None` if it failed.
+    pub one_way: Option<f64>,
+    /// Rate of two copies, one each way, in GB/s.
+    pub both_ways: Option<f64>,
+    /// Time that a flag takes, in microseconds.
+    pub flag: Option<f64>,
+    /// What binds a single copy.
+    pub binds: String,
+}
+
+/// All ways between the GPUs of a host.
+#[derive(Debug)]
+pub struct PeerMatrix {
+    /// The scenario's setup.
+    pub setup: ComputerSetup,
+    /// The host of the GPUs.
+    pub host: String,
+    /// The number of GPUs.
+    pub gpus: usize,
+    /// Each pair, by source and destination.
+    pub cells: Vec<PeerCell>,
+    /// Copies with host memory and of all GPUs at once: what they are, and their rate in GB/s.
+    pub others: Vec<(String, f64)>,
+    /// Failed programs, with the reason.
+    pub failed: Vec<String>,
+}
+
+/// How to look at the ways.
+#[derive(Clone, Debug)]
+pub struct PeerOptions {
+    /// The GPU that fills a machine's slots.
+    pub gpu: String,
+    /// Bytes of the shorter of two copies that a rate is from.
+    pub bytes: u64,
+    /// Whether the destination reads, instead of the source writing.
+    pub reads: bool,
+}
+
+/// Lanes of a slot that takes a GPU.
+const LANES: u32 = 16;
+
+/// Simulates all pairs of GPUs of a scenario's first host that has two; of a machine, with a GPU in each slot of x16.
+///
+/// # Errors
+/// If there is no such scenario or machine, or no host has two GPUs.
+pub fn matrix(
+    library: &Library,
+    name: &str,
+    option: &str,
+    changes: &Changes,
+    options: &PeerOptions,
+    progress: &dyn Progress,
+) -> Result<PeerMatrix, ExperimentError> {
+    let mut base = match Doc::<ComputerScenario>::load(library, name) {
+        Ok(doc) => doc,
+        Err(unknown) => match Doc::<Machine>::load(library, name) {
+            Ok(machine) => filled(library, name, &machine.read()?, &options.gpu),
+            Err(_) => return Err(unknown.into()),
+        },
+    };
+    crate::experiment::set_all(&mut base, option, changes)?;
+    let setup = ComputerSetup::load(library, &base)?;
+    let is_gpu = |device: &DeviceFile| matches!(device, DeviceFile::Gpu(_));
+    let gpus_of =
+        |host: &machine::HostSetup| host.devices.iter().filter(|device| is_gpu(&device.kind)).count();
+    let Some((host, gpus)) =
+        setup.hosts.iter().map(|host| (host.name.clone(), gpus_of(host))).find(|&(_, gpus)| gpus > 1)
+    else {
+        let help = "a scenario such as gpu-switches, or a machine with two slots of x16";
+        return Err(Diagnostics::about(name, "no host has two GPUs", Some(help.to_owned())).into());
+    };
+    base.remove("program")?;
+    base.remove("event")?;
+    let text = base.to_text()?;
+    let with = |run: &str| -> Result<ComputerSetup, ExperimentError> {
+        let text = format!("{text}\n[[program]]\nhost = {host:?}\ncpus = \"0\"\nrun = {run:?}\n");
+        let setup = ComputerSetup::load(library, &Doc::<ComputerScenario>::from_text(library, name, &text))?;
+        computer::check(&setup)?;
+        Ok(setup)
+    };
+    let PeerOptions { bytes, reads, .. } = *options;
+    let read = if reads { " --p2p_read" } else { "" };
+    let mut setups = vec![with(&format!("p2pBandwidthLatencyTest --bytes={bytes} --all{read}"))?];
+    let pairs: Vec<(usize, usize)> = (0..gpus)
+        .flat_map(|from| (0..gpus).map(move |to| (from, to)))
+        .filter(|(from, to)| from != to)
+        .collect();
+    for (from, to) in &pairs {
+        let through = if reads { "read" } else { "peer" };
+        let bytes = 4 * bytes;
+        setups.push(with(&format!(
+            "gpu-copy --from={from} --to={to} --bytes={bytes} --count=2 --through={through}"
+        ))?);
+    }
+    let mut runs = computer::run_all(&setups.iter().collect::<Vec<_>>(), name, progress).into_iter();
+    let values = runs.next().expect("there is one for each setup")?;
+    let copies = runs.collect::<Result<Vec<Counts>, _>>()?;
+    let failed = std::iter::once(&values).chain(&copies).flat_map(|counts| &counts.done);
+    let failed = failed
+        .filter_map(|done| done.failure().map(|failure| format!("{}: {}: {failure}", done.host, done.run)))
+        .collect();
+    let report = values.done.iter().find_map(|done| done.number().and(done.outcome.as_ref().ok()));
+    let get = |name: String| report.and_then(|report| report.get(&name));
+    let cells = pairs.iter().zip(&copies).map(|(&(from, to), counts)| {
+        let (first, second) = (from.min(to), from.max(to));
+        PeerCell {
+            from,
+            to,
+            one_way: get(format!("gpu{from} to gpu{to}")),
+            both_ways: get(format!("gpu{first} and gpu{second}, both ways")),
+            flag: get(format!("gpu{first} to gpu{second}, a flag")),
+            binds: binds(counts, &host),
+        }
+    });
+    let readings = report.map_or(&[][..], |report| &report.readings);
+    let others = readings
+        .iter()
+        .filter(|reading| reading.quantity.contains("host") || reading.quantity.starts_with("all "));
+    Ok(PeerMatrix {
+        cells: cells.collect(),
+        others: others.map(|reading| (reading.quantity.clone(), reading.value)).collect(),
+        failed,
+        setup,
+        host,
+        gpus,
+    })
+}
+
+/// A scenario of a machine with a GPU in each slot of x16.
+fn filled(library: &Library, name: &str, machine: &Machine, gpu: &str) -> Doc<ComputerScenario> {
+    let mut text = format!(
+        "name = \"p2p\"\nsummary = \"A GPU in each slot of {name}\"\n[[host]]\nname = \"a\"\nmachine = {name:?}\n"
+    );
+    for (slot, port) in machine.host.port.iter().filter(|(_, port)| port.width.value.get() == LANES) {
+        for number in 0..port.count() {
+            let slot = if number == 0 { slot.clone() } else { format!("{slot}.{number}") };
+            text += &format!("[[host.device]]\nname = \"in-{slot}\"\ngpu = {gpu:?}\nslot = \"{slot}\"\n");
+        }
+    }
+    // A scenario has a program.
+    text += "[[program]]\ncpus = \"0\"\nrun = \"p2pBandwidthLatencyTest\"\n";
+    Doc::from_text(library, name, &text)
+}
+
+/// What binds the program of a run.
+fn binds(counts: &Counts, host: &str) -> String {
+    let window = counts.counted.first().map(|counted| counted.window.binding(host).to_string());
+    window.map_or(String::new(), |sentence| sentence.replacen("what binds: ", "", 1))
+}
+
+impl PeerMatrix {
+    /// The way from one GPU to another.
+    pub fn cell(&self, from: usize, to: usize) -> Option<&PeerCell> {
+        self.cells.iter().find(|cell| (cell.from, cell.to) == (from, to))
+    }
+
+    /// A record for each pair, and for each of the others.
+    pub fn records(&self) -> Vec<Record> {
+        let (scenario, host) = (&self.setup.name, &self.host);
+        let cell = |cell: &PeerCell| {
+            json!({
+                "kind": "peer", "scenario": scenario, "host": host, "from": cell.from, "to": cell.to,
+                "one_way_gb_per_s": cell.one_way, "both_ways_gb_per_s": cell.both_ways, "flag_us": cell.flag,
+                "binds": cell.binds,
+            })
+        };
+        let other = |(quantity, rate): &(String, f64)| json!({ "kind": "peers", "scenario": scenario, "host": host, "quantity": quantity, "gb_per_s": rate });
+        self.cells.iter().map(cell).chain(self.others.iter().map(other)).collect()
+    }
+}
