@@ -151,6 +151,9 @@ impl fmt::Display for CpuCounts {
 /// Level, kind (`d`, `i`, or nothing for both), and CPUs of a cache.
 pub type CacheKey = (u32, &'static str, NumberSet);
 
+/// What two sources differ about: the subject, the fact, and both values with where they were read.
+type Disagreement = (String, String, [(String, Origin); 2]);
+
 /// Something that a source says and that cannot be so, or does not say and should.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Doubt {
@@ -244,7 +247,7 @@ impl Survey {
         let mut differences = Vec::new();
         fn differ<'d>(
             about: &'d str,
-            into: &'d mut Vec<(String, String, [(String, Origin); 2])>,
+            into: &'d mut Vec<Disagreement>,
         ) -> impl FnMut(&str, [(String, Origin); 2]) + 'd {
             move |what, both| into.push((about.to_owned(), what.to_owned(), both))
         }

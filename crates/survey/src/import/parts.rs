@@ -1,6 +1,7 @@
 //! Parts for the machine's devices and switches: files that extend the nearest one that comes with the program.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use machine::{Diagnostics, Doc, Drive, Gpu, Kindred, Library, Nic, PcieSwitch, Read};
 
@@ -103,9 +104,8 @@ pub fn write(
         }
         parts.devices.push((device.address, kind, name));
         for upstream in switches_above(survey, device) {
-            if !parts.switches.contains_key(&upstream) {
-                let file = switch(survey, library, upstream, files, notes)?;
-                parts.switches.insert(upstream, file);
+            if let Entry::Vacant(new) = parts.switches.entry(upstream) {
+                new.insert(switch(survey, library, upstream, files, notes)?);
             }
         }
     }

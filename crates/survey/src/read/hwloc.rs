@@ -321,7 +321,7 @@ impl HwlocReader {
                 if numbers.len() == count { numbers } else { (0..count as u32).take(1024).collect() };
             return self.matrix(&numbers, &values);
         }
-        if !node.attribute("type").is_some_and(|of| of == "NUMANode") {
+        if node.attribute("type") != Some("NUMANode") {
             return;
         }
         let words = |name: &str| {

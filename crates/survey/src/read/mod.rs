@@ -23,11 +23,14 @@ pub struct SourceError {
     message: String,
 }
 
-/// A text's format.
+/// Whether a text is of a format.
+type TextTest = fn(&str) -> bool;
+
+/// What reads a text of a format, as a source of this number.
 type TextReader = fn(&str, usize) -> Survey;
 
 /// Formats of text, with what tells each.
-const TEXTS: [(&str, fn(&str) -> bool, TextReader); 10] = [
+const TEXTS: [(&str, TextTest, TextReader); 10] = [
     ("lspci", lspci::is, lspci::read),
     ("lspci -t", lspci::tree::is, lspci::tree::read),
     (

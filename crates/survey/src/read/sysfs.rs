@@ -66,7 +66,7 @@ impl SysfsReader<'_> {
     }
 
     fn proc(&mut self) {
-        let readers: [(&str, fn(&str, usize) -> Survey); 4] = [
+        let readers: [(&str, super::TextReader); 4] = [
             ("/proc/cpuinfo", tables::cpuinfo),
             ("/proc/meminfo", tables::meminfo),
             ("/proc/cmdline", tables::command_line),
