@@ -8,7 +8,9 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
 
-/// Bandwidth and latency between all GPUs of a host, one pair at a time and all at once, with what binds each.
+/// Bandwidth and latency between all GPUs of a host.
+///
+/// One pair at a time and all at once, with what binds each.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A scenario keeps its hosts, switches and devices; its programs give way to the test. A machine gets a GPU in each slot of x16.
@@ -17,7 +19,7 @@ GPUs have the kernel's numbers: those below switches first (`nearfar tree` shows
 Examples:
   nearfar p2p gpu-switches                    four GPUs below two switches
   nearfar p2p epyc-9575f                      a GPU in each slot
-  nearfar p2p gpu-switches --set host.a.machine.change.host.root_complex.quadrant_rate=\"100 GB/s\" --json p2p.json")]
+  nearfar p2p gpu-switches --set host.a.iommu=strict --json p2p.json")]
 pub struct P2pArgs {
     /// A scenario or a machine, by name or path (`nearfar machines` lists them).
     pub scenario: String,

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::Busy;
 use platform::costs::linux;
 pub use settings::DmaMode;
 use units::Duration;
 
 use super::numbers::Numbers;
+use super::spent::Spent;
 use crate::cpu::Cores;
 use crate::log::Log;
 use crate::mm::Memory;
@@ -57,7 +57,7 @@ pub(super) struct DmaBase {
     pub domains: Numbers,
     /// How long each core has waited for invalidations: for a queue, and for the IOMMU's answers. What interrupts a wait and
     /// waits itself delays the rest of it.
-    pub waited: RefCell<Vec<Busy>>,
+    pub waited: RefCell<Vec<Spent>>,
 }
 
 impl DmaBase {

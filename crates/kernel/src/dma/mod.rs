@@ -70,6 +70,6 @@ impl Dma {
     /// How long a core has waited for invalidations.
     pub fn waited(&self, core: CpuId) -> Duration {
         let waited = self.base.waited.borrow();
-        waited.get(usize::from(core.0)).map(|busy| busy.until(self.base.cores.now())).unwrap_or_default()
+        waited.get(usize::from(core.0)).map(|spent| spent.until(self.base.cores.now())).unwrap_or_default()
     }
 }

@@ -20,6 +20,14 @@ impl Spent {
         self.later.borrow_mut().push_back((from, until));
     }
 
+    /// Adds so much time at `from`, or behind what was added before: what interrupts a core's wait and waits itself delays the
+    /// rest of it.
+    pub fn add_behind(&self, now: Time, from: Time, time: Duration) {
+        let last = self.later.borrow().iter().map(|&(_, until)| until).max();
+        let from = last.map_or(from, |last| last.max(from));
+        self.add(now, from, from + time);
+    }
+
     /// How much has been spent until `now`.
     pub fn until(&self, now: Time) -> Duration {
         self.settle(now);
@@ -49,5 +57,10 @@ mod tests {
         spent.add(at(0), at(30), at(40));
         let until = |ns| spent.until(at(ns)).as_ps() / 1_000;
         assert_eq!([5, 10, 15, 30, 35, 40, 99].map(until), [0, 0, 5, 20, 25, 30, 30]);
+        let (spent, until) = (Spent::default(), |spent: &Spent, ns| spent.until(at(ns)).as_ps() / 1_000);
+        spent.add_behind(at(0), at(20), Duration::from_ns(10));
+        assert_eq!(until(&spent, 25), 5);
+        spent.add_behind(at(25), at(22), Duration::from_ns(20));
+        assert_eq!([25, 30, 40, 99].map(|ns| until(&spent, ns)), [5, 10, 20, 30]);
     }
 }

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use engine::Busy;
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::lock::SpinLock;
@@ -125,9 +124,9 @@ impl Unit {
         self.held.add(now, taken.min(cpu.now()), cpu.now());
         let (core, mut waited) = (usize::from(cpu.id().0), self.base.waited.borrow_mut());
         if waited.len() <= core {
-            waited.resize_with(core + 1, Busy::default);
+            waited.resize_with(core + 1, Spent::default);
         }
-        waited[core].add(asked, cpu.now().since(asked));
+        waited[core].add_behind(now, asked, cpu.now().since(asked));
     }
 
     /// Invalidates the translations of a range of pages.

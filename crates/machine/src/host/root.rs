@@ -208,7 +208,7 @@ record! {
         quadrant: Option<Figure<u32>>,
         /// Number of identical slots, each with its own port: the first has this table's name, the others `NAME.1`
         /// and so on; 1 if not given. With 0, a machine lacks a slot of the machine that it extends.
-        slots: Option<Figure<Count>>,
+        slots: Option<Figure<u32>>,
         /// The port's maximum generation.
         generation: Figure<LinkGeneration>,
         /// The port's number of lanes.
@@ -240,7 +240,7 @@ record! {
 impl RootPort {
     /// Number of slots of this kind.
     pub fn count(&self) -> u32 {
-        self.slots.as_ref().map_or(1, |slots| slots.value.get())
+        self.slots.as_ref().map_or(1, |slots| slots.value)
     }
 }
 

@@ -159,10 +159,7 @@ pub const BY_HAND: &[(&str, &str)] = &[
         "host.root_complex.peer_",
         "copies between devices fix it; no card of pcie-bench reads another's memory",
     ),
-    (
-        "host.root_complex.quadrant_rate",
-        "several devices that copy at once fix it; pcie-bench has one card",
-    ),
+    ("host.root_complex.quadrant_rate", "several devices that copy at once fix it; pcie-bench has one card"),
     (
         "host.root_complex.outbound_latency",
         "stores of another host by an NTB fix it; no card of pcie-bench is written to",

@@ -10,7 +10,7 @@ use platform::kernel::Kernel;
 use units::Duration;
 use wire::gpu::Place;
 
-use super::pingpong::{Counters, exchange};
+use super::pingpong::{CounterPlace, exchange};
 use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
 use crate::options;
@@ -39,14 +39,14 @@ pub struct PeerTest {
 }
 
 /// A GPU with its memory.
-struct Gpu {
+struct PeerGpu {
     context: Rc<Context>,
     memory: GpuMemory,
 }
 
 /// A copy from a place of one GPU's view to another, by that GPU.
 #[derive(Clone, Copy)]
-struct Flow {
+struct PeerFlow {
     /// Index of the GPU whose engine copies.
     by: usize,
     to: Place,
@@ -62,7 +62,7 @@ impl PeerTest {
         while let Ok(file) = gpu(kernel, gpus.len() as u32) {
             let context = Context::open(cpu, &*file)?;
             let memory = context.malloc(cpu, 3 * self.bytes)?;
-            gpus.push(Gpu { context, memory });
+            gpus.push(PeerGpu { context, memory });
         }
         let host = HostMemory::take(kernel, cpu, 3 * self.bytes)?;
         let measured = self.all_of(cpu, kernel, &gpus, &host).await;
@@ -77,7 +77,7 @@ impl PeerTest {
         &self,
         cpu: &Cpu,
         kernel: &dyn Kernel,
-        gpus: &[Gpu],
+        gpus: &[PeerGpu],
         host: &HostMemory,
     ) -> Result<Report, Failure> {
         let mut report = Report::default();
@@ -87,38 +87,38 @@ impl PeerTest {
                 flows[from][to] = Some(match self.reads {
                     true => {
                         let there = target.context.map_peer(cpu, &source.memory)?;
-                        Flow { by: to, to: target.memory.place, from: there, is_read: true }
+                        PeerFlow { by: to, to: target.memory.place, from: there, is_read: true }
                     }
                     false => {
                         let there = source.context.map_peer(cpu, &target.memory)?;
-                        Flow { by: from, to: there, from: source.memory.place, is_read: false }
+                        PeerFlow { by: from, to: there, from: source.memory.place, is_read: false }
                     }
                 });
             }
         }
         let mut one_way =
-            Matrix::new("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)", gpus.len());
-        let mut both_ways = Matrix::new("Bidirectional P2P=Enabled Bandwidth Matrix (GB/s)", gpus.len());
-        let mut latency = Matrix::new("P2P=Enabled one-way time of a flag (us)", gpus.len());
-        for from in 0..gpus.len() {
-            for to in 0..gpus.len() {
-                let (Some(there), Some(back)) = (flows[from][to], flows[to][from]) else { continue };
-                let rate = self.rate(cpu, gpus, &[there]).await?;
-                report.add(format!("gpu{from} to gpu{to}"), "GB/s", rate);
-                one_way.set(from, to, rate);
-                if from < to {
-                    let rate = self.rate(cpu, gpus, &[there, back]).await?;
-                    report.add(format!("gpu{from} and gpu{to}, both ways"), "GB/s", rate);
-                    both_ways.set(from, to, rate);
-                    both_ways.set(to, from, rate);
-                    let time = self.flag(cpu, kernel, [from, to]).await?;
-                    report.add(format!("gpu{from} to gpu{to}, a flag"), "us", time);
-                    latency.set(from, to, time);
-                    latency.set(to, from, time);
-                }
+            PeerTable::new("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)", gpus.len());
+        let mut both_ways = PeerTable::new("Bidirectional P2P=Enabled Bandwidth Matrix (GB/s)", gpus.len());
+        let mut latency = PeerTable::new("P2P=Enabled one-way time of a flag (us)", gpus.len());
+        let known =
+            flows.iter().enumerate().flat_map(|(from, row)| row.iter().enumerate().map(move |to| (from, to)));
+        for (from, (to, there)) in known {
+            let (Some(there), Some(back)) = (*there, flows[to][from]) else { continue };
+            let rate = self.rate(cpu, gpus, &[there]).await?;
+            report.add(format!("gpu{from} to gpu{to}"), "GB/s", rate);
+            one_way.set(from, to, rate);
+            if from < to {
+                let rate = self.rate(cpu, gpus, &[there, back]).await?;
+                report.add(format!("gpu{from} and gpu{to}, both ways"), "GB/s", rate);
+                both_ways.set(from, to, rate);
+                both_ways.set(to, from, rate);
+                let time = self.flag(cpu, kernel, [from, to]).await?;
+                report.add(format!("gpu{from} to gpu{to}, a flag"), "us", time);
+                latency.set(from, to, time);
+                latency.set(to, from, time);
             }
         }
-        let all: Vec<Flow> = flows.iter().flatten().copied().flatten().collect();
+        let all: Vec<PeerFlow> = flows.iter().flatten().copied().flatten().collect();
         if self.all && all.len() > 2 {
             let rate = self.rate(cpu, gpus, &all).await?;
             report.add(format!("all {} flows", all.len()), "GB/s", rate);
@@ -128,7 +128,7 @@ impl PeerTest {
             for (by, gpu) in gpus.iter().enumerate() {
                 let (own, there) = (gpu.memory.place, gpu.context.map(cpu, host)?);
                 let (to, from) = if is_read { (own, there) } else { (there, own) };
-                flows.push(Flow { by, to, from, is_read });
+                flows.push(PeerFlow { by, to, from, is_read });
             }
             let name = |gpu: &str| if is_read { format!("host to {gpu}") } else { format!("{gpu} to host") };
             for flow in &flows {
@@ -145,7 +145,7 @@ impl PeerTest {
     }
 
     /// Rate of long copies, all of `flows` at once, in GB/s.
-    async fn rate(&self, cpu: &Cpu, gpus: &[Gpu], flows: &[Flow]) -> Result<f64, Failure> {
+    async fn rate(&self, cpu: &Cpu, gpus: &[PeerGpu], flows: &[PeerFlow]) -> Result<f64, Failure> {
         // The first copy on an engine has to wait for its channel.
         self.copies(cpu, gpus, flows, 4096.min(self.bytes)).await?;
         let short = self.copies(cpu, gpus, flows, self.bytes).await?;
@@ -155,7 +155,13 @@ impl PeerTest {
     }
 
     /// How long copies of `bytes` take that are started one after the other, until the last one is done.
-    async fn copies(&self, cpu: &Cpu, gpus: &[Gpu], flows: &[Flow], bytes: u64) -> Result<Duration, Failure> {
+    async fn copies(
+        &self,
+        cpu: &Cpu,
+        gpus: &[PeerGpu],
+        flows: &[PeerFlow],
+        bytes: u64,
+    ) -> Result<Duration, Failure> {
         let mut streams = Vec::new();
         let began = cpu.now();
         for flow in flows {
@@ -175,8 +181,8 @@ impl PeerTest {
     async fn flag(&self, cpu: &Cpu, kernel: &dyn Kernel, pair: [usize; 2]) -> Result<f64, Failure> {
         let [first, second] = pair.map(|number| gpu(kernel, number as u32));
         let (first, second) = (Context::open(cpu, &*first?)?, Context::open(cpu, &*second?)?);
-        let host = HostMemory::take(kernel, cpu, Counters::HOST_BYTES)?;
-        let took = exchange(cpu, [&first, &second], &host, Counters::OfPeers, self.count).await;
+        let host = HostMemory::take(kernel, cpu, CounterPlace::HOST_BYTES)?;
+        let took = exchange(cpu, [&first, &second], &host, CounterPlace::OfPeers, self.count).await;
         first.close(cpu);
         second.close(cpu);
         host.give(kernel, cpu);
@@ -185,12 +191,12 @@ impl PeerTest {
 }
 
 /// A table as the original prints it.
-struct Matrix {
+struct PeerTable {
     title: &'static str,
     cells: Vec<Vec<Option<f64>>>,
 }
 
-impl Matrix {
+impl PeerTable {
     fn new(title: &'static str, gpus: usize) -> Self {
         Self { title, cells: vec![vec![None; gpus]; gpus] }
     }

@@ -37,8 +37,8 @@ impl GpuPingPong {
         let kernel = &*environment.kernel;
         let first = Context::open(cpu, &*gpu(kernel, self.first)?)?;
         let second = Context::open(cpu, &*gpu(kernel, self.second)?)?;
-        let host = HostMemory::take(kernel, cpu, Counters::HOST_BYTES)?;
-        let counters = if self.memory == "ram" { Counters::InHostMemory } else { Counters::OfPeers };
+        let host = HostMemory::take(kernel, cpu, CounterPlace::HOST_BYTES)?;
+        let counters = if self.memory == "ram" { CounterPlace::InHostMemory } else { CounterPlace::OfPeers };
         let measured = exchange(cpu, [&first, &second], &host, counters, self.count).await;
         // If one GPU has failed, this ends the other one's kernel, which polls forever.
         first.close(cpu);
@@ -52,19 +52,19 @@ impl GpuPingPong {
 
 /// Where the two counters are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Counters {
+pub(super) enum CounterPlace {
     /// Each in the memory of the GPU that polls it.
     OfPeers,
     /// In host memory.
     InHostMemory,
 }
 
-impl Counters {
+impl CounterPlace {
     /// Host memory that an exchange takes.
     pub(super) const HOST_BYTES: u64 = 4 * APART;
 }
 
-/// Nanoseconds that `count` round trips take on the first GPU's clock. `host` has [`Counters::HOST_BYTES`].
+/// Nanoseconds that `count` round trips take on the first GPU's clock. `host` has [`CounterPlace::HOST_BYTES`].
 ///
 /// # Errors
 /// If there is no path between the GPUs, or one of them fails.
@@ -72,15 +72,15 @@ pub(super) async fn exchange(
     cpu: &Cpu,
     [first, second]: [&Rc<Context>; 2],
     host: &HostMemory,
-    counters: Counters,
+    counters: CounterPlace,
     count: u32,
 ) -> Result<u64, Failure> {
-    cpu.store(host.start(), &[0; Counters::HOST_BYTES as usize]);
+    cpu.store(host.start(), &[0; CounterPlace::HOST_BYTES as usize]);
     let hosts = [first.map(cpu, host)?, second.map(cpu, host)?];
     // For each GPU: the counter that it polls, and the one that it writes.
     let [ping, pong] = match counters {
-        Counters::InHostMemory => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
-        Counters::OfPeers => {
+        CounterPlace::InHostMemory => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
+        CounterPlace::OfPeers => {
             let (a, b) = (first.malloc(cpu, APART)?, second.malloc(cpu, APART)?);
             // GPU memory may hold old data.
             let zeros = hosts.map(|host| host.after(2 * APART));
