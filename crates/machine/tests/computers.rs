@@ -556,3 +556,26 @@ fn a_machine_may_lack_a_slot_of_the_one_that_it_extends() {
     let own = machine("[host.port.slot-socket1]\nslots = { value = 0, source = \"assumed: none\" }").unwrap();
     assert_eq!(own.host.port.keys().collect::<Vec<_>>(), ["slot"]);
 }
+
+#[test]
+fn a_live_host_is_not_asked_for_what_its_own_linux_decides() {
+    let live = |more: &str| {
+        load(&format!(
+            "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\nlive = true\n\
+             [[host.device]]\nname = \"d\"\ndrive = \"optane-900p\"\n{more}"
+        ))
+    };
+    let event = |deed: &str, what: &str| {
+        live(&format!("[[event]]\nat = \"1 ms\"\ndo = \"{deed}\"\nwhat = \"{what}\""))
+    };
+    live("").unwrap();
+    event("remove", "a:d").unwrap();
+    for deed in ["power-off", "crash"] {
+        let error = event(deed, "a").unwrap_err();
+        assert!(error.contains("x.toml:13:") && error.contains("whose own Linux decides that"), "{error}");
+    }
+    let error =
+        live("[[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[borrow]]\nfunction = \"a:d\"\nby = \"b\"\n")
+            .unwrap_err();
+    assert!(error.contains("neither lends nor borrows"), "{error}");
+}

@@ -2,6 +2,7 @@
 
 use super::{ComputerScenario, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
+use crate::event::Deed;
 use crate::placed::Placed;
 
 /// Takes from live hosts what their own Linux does, and reports what a scenario cannot ask of it.
@@ -26,7 +27,28 @@ pub(super) fn settle(scenario: &ComputerScenario, hosts: &mut [HostSetup], wrong
             wrong.push(Diagnostic::new(&program.run.place, message).help(help));
         }
     }
+    let is_live = |what: &str| {
+        let name = what.split([':', '/']).next().unwrap_or(what);
+        hosts.iter().any(|host| host.live && host.name == name)
+    };
+    for event in scenario.event.iter().filter(|event| OF_A_KERNEL.contains(&event.deed.value)) {
+        if is_live(&event.what.value) {
+            let message = format!("`{}` is of a live host, whose own Linux decides that", event.what.value);
+            let help = "do it in the guest, or leave `live` out; links and devices can have events";
+            wrong.push(Diagnostic::new(&event.what.place, message).help(help));
+        }
+    }
+    for borrow in &scenario.borrow {
+        if let Some(end) = [&borrow.by, &borrow.function].into_iter().find(|end| is_live(&end.value)) {
+            let message = format!("`{}`: a live host neither lends nor borrows", end.value);
+            let help = "lend between simulated hosts, or leave `live` out";
+            wrong.push(Diagnostic::new(&end.place, message).help(help));
+        }
+    }
 }
+
+/// Events that a simulated kernel takes part in.
+const OF_A_KERNEL: [Deed; 5] = [Deed::MoveTask, Deed::SetAffinity, Deed::Crash, Deed::PowerOff, Deed::Reboot];
 
 /// Keys of a host that concern a simulated kernel, with their places.
 fn simulated_only(entry: &HostEntry) -> Vec<(&crate::source::Place, &'static str)> {
