@@ -28,7 +28,7 @@ pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
 /// What a root port shares with others, by number.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Shares {
+pub(super) struct PortShares {
     stack: Option<usize>,
     quadrant: Option<usize>,
 }
@@ -55,9 +55,9 @@ pub(super) struct Inbound {
 
 impl Inbound {
     /// Makes room for another port. Returns what it shares.
-    pub fn add_port(&mut self, port: &RootPortParams) -> Shares {
+    pub fn add_port(&mut self, port: &RootPortParams) -> PortShares {
         self.peers.grow(port.peer_reads.map_or(0, |own| own.places));
-        Shares {
+        PortShares {
             stack: port.stack.map(|own| Stack::join(&mut self.stacks, port.node, &own)),
             quadrant: port.quadrant.map(|own| Quadrant::join(&mut self.quadrants, port.node, &own)),
         }
@@ -287,7 +287,7 @@ impl Inbound {
         {
             if let Some((_, payload)) = means.cx.wires.packets.decode(what.packet) {
                 let port = &means.ports[what.port];
-                let Shares { stack, quadrant } = port.shares();
+                let PortShares { stack, quadrant } = port.shares();
                 let places = stack.map(|number| &mut self.stacks[number].writes);
                 let mut quadrant = quadrant.map(|number| &mut self.quadrants[number]);
                 if let Some(quadrant) = &mut quadrant {

@@ -10,7 +10,7 @@ use wire::pcie::config::{
 use wire::pcie::tlp::{ConfigType, MessageCode};
 use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
 
-use super::inbound::Shares;
+use super::inbound::PortShares;
 use super::intake::Intake;
 use super::posted::PostedPlaces;
 use super::{HostId, RootEvent, RootPortParams};
@@ -36,7 +36,7 @@ pub struct RootPort {
     number: u8,
     params: RootPortParams,
     /// What it shares with other ports.
-    shares: Shares,
+    shares: PortShares,
     /// Its end of the link.
     end: LinkEnd,
     /// Highest speed and width that both ends support.
@@ -103,7 +103,7 @@ impl RootPort {
     pub(super) fn new(
         (host, number): (HostId, u8),
         params: RootPortParams,
-        shares: Shares,
+        shares: PortShares,
         end: LinkEnd,
         link: (Generation, Width),
         buses: RangeInclusive<u8>,
@@ -154,7 +154,7 @@ impl RootPort {
 
     /// What it shares with other ports.
     #[inline(always)]
-    pub(super) fn shares(&self) -> Shares {
+    pub(super) fn shares(&self) -> PortShares {
         self.shares
     }
 

@@ -6,7 +6,7 @@ use thiserror::Error;
 use units::HostPhysical;
 use wire::pcie::{Bdf, Generation, IntxLines, Width};
 
-use super::inbound::Shares;
+use super::inbound::PortShares;
 use super::{HostId, RootPort, RootPortParams};
 use crate::bridge;
 use crate::link::LinkEnd;
@@ -62,7 +62,7 @@ impl Ports {
     pub fn add(
         &mut self,
         params: RootPortParams,
-        shares: Shares,
+        shares: PortShares,
         end: LinkEnd,
         link: (Generation, Width),
         buses: RangeInclusive<u8>,
