@@ -579,3 +579,32 @@ fn a_live_host_is_not_asked_for_what_its_own_linux_decides() {
             .unwrap_err();
     assert!(error.contains("neither lends nor borrows"), "{error}");
 }
+
+#[test]
+fn links_within_a_package_join_nodes_too() {
+    let four = |near: &str| {
+        machine(&format!(
+            "[host]\nsockets = {{ value = 4, source = \"assumed: two of two nodes\" }}\n[host.interconnect]\n\
+             links = {{ value = [[0, 2]], source = \"assumed: one\" }}\n{near}"
+        ))
+    };
+    let figure =
+        |key: &str, value: &str| format!("{key} = {{ value = {value}, source = \"assumed: some\" }}\n");
+    let near = |links: &str| {
+        "[host.interconnect.near]\n".to_owned()
+            + &figure("links", links)
+            + &figure("bandwidth", "\"100 GB/s\"")
+            + &figure("latency", "\"5 ns\"")
+    };
+    let host = four(&near("[[0, 1], [2, 3]]")).unwrap().host;
+    let links: Vec<_> = host
+        .interconnect
+        .iter()
+        .flat_map(|all| all.all_links())
+        .map(|(pair, _, latency)| (pair.to_vec(), latency))
+        .collect();
+    assert_eq!(links.len(), 3);
+    assert!(links[0].1 > links[1].1 && links[1].0 == [0, 1], "{links:?}");
+    assert!(four("").unwrap_err().contains("cannot be reached"));
+    assert!(four(&near("[[0, 4]]")).unwrap_err().contains("there is no socket 4"));
+}

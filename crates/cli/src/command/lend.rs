@@ -59,10 +59,7 @@ pub fn run(common: &Common, arguments: &LendArgs) -> Result<ExitCode, Failure> {
         output::heading(&provenance);
         show(&cost);
     }
-    for failure in &cost.failed {
-        output::complain(&format!("error: {failure}"));
-    }
-    Ok(if cost.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(output::complain_of(&cost.failed))
 }
 
 fn show(cost: &LendCost) {

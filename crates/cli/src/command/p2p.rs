@@ -54,10 +54,7 @@ pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
         output::heading(&provenance);
         show(&matrix);
     }
-    for failure in &matrix.failed {
-        output::complain(&format!("error: {failure}"));
-    }
-    Ok(if matrix.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(output::complain_of(&matrix.failed))
 }
 
 fn show(matrix: &PeerMatrix) {

@@ -162,6 +162,12 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", files::shown(text));
 }
 
+/// Tells which programs have failed. The status of a command that ran all the same.
+pub fn complain_of(failed: &[String]) -> std::process::ExitCode {
+    failed.iter().for_each(|failure| complain(&format!("error: {failure}")));
+    if failed.is_empty() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
+}
+
 /// Whether `path` is standard output; then nothing else may be printed there.
 pub fn is_stdout(path: Option<&Path>) -> bool {
     path == Some(Path::new("-"))

@@ -232,9 +232,8 @@ impl Inbound {
         means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
-            let quadrant = port.shares().quadrant.map(|number| &mut self.quadrants[number]);
-            let ready =
-                start.max(read.line_ready(means.memory, port, quadrant, target.get(), means.cx.now()));
+            let quadrant = Quadrant::of(&mut self.quadrants, port.shares().quadrant, means.cx.now());
+            let ready = start.max(read.line_ready(means.memory, port, quadrant, target.get()));
             note_read(&mut self.power, means.iommus, means.cx.wires, port, ready, (length, 1));
             let whole = Piece { address, length: length.max(1), first: 0, last: 0 };
             read.complete(means.cx, means.memory, port, &whole, (length, true), ready);
@@ -289,10 +288,7 @@ impl Inbound {
                 let port = &means.ports[what.port];
                 let PortShares { stack, quadrant } = port.shares();
                 let places = stack.map(|number| &mut self.stacks[number].writes);
-                let mut quadrant = quadrant.map(|number| &mut self.quadrants[number]);
-                if let Some(quadrant) = &mut quadrant {
-                    quadrant.pass(means.cx.now());
-                }
+                let quadrant = Quadrant::of(&mut self.quadrants, quadrant, means.cx.now());
                 match &self.outside {
                     None => write_bytes(means.memory, target, request, payload),
                     Some(outside) => write_outside(&**outside, request, payload),
@@ -395,7 +391,6 @@ impl MemoryRead<'_> {
         port: &mut RootPort,
         quadrant: Option<&mut Quadrant>,
         line: u64,
-        now: Time,
     ) -> Time {
         let line = line / LINE * LINE;
         let (node, place) = (port.params().node, HostPhysical::new(line));
@@ -403,13 +398,7 @@ impl MemoryRead<'_> {
             Some(home) => memory.dma_read_from(self.start, node, home, place),
             None => memory.dma_read(self.start, node, place),
         };
-        let ready = match quadrant {
-            Some(quadrant) => {
-                quadrant.pass(now);
-                quadrant.read(there.ready)
-            }
-            None => there.ready,
-        };
+        let ready = quadrant.map_or(there.ready, |quadrant| quadrant.read(there.ready));
         port.intake.line_read(line, self.start, ready)
     }
 
@@ -423,12 +412,12 @@ impl MemoryRead<'_> {
         now: Time,
     ) {
         let (address, length) = self.range;
-        let mut quadrant = port.shares().quadrant.map(|number| &mut quadrants[number]);
+        let mut quadrant = Quadrant::of(quadrants, port.shares().quadrant, now);
         ready.clear();
         memory.announce(Agent::Device(port.params().node), self.target, Bytes::new(length.into()));
         let mut latest = self.start;
         for line in lines_of(self.target.get(), length) {
-            latest = latest.max(self.line_ready(memory, port, quadrant.as_deref_mut(), line, now));
+            latest = latest.max(self.line_ready(memory, port, quadrant.as_deref_mut(), line));
             ready.push(latest);
         }
         let combining = if port.intake.ordered() > now {

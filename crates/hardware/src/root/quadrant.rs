@@ -45,10 +45,12 @@ impl Quadrant {
         self.writes.reserve(at, self.line) + self.line
     }
 
-    /// No line arrives before `now`.
-    pub fn pass(&mut self, now: Time) {
-        self.reads.pass(now);
-        self.writes.pass(now);
+    /// A port's quadrant, if it has one, for a request that is handled at `now`: no line arrives before.
+    pub fn of(quadrants: &mut [Self], number: Option<usize>, now: Time) -> Option<&mut Self> {
+        let quadrant = &mut quadrants[number?];
+        quadrant.reads.pass(now);
+        quadrant.writes.pass(now);
+        Some(quadrant)
     }
 
     /// How long reads and writes have used it until `now`.
