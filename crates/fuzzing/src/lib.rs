@@ -21,13 +21,14 @@ pub mod scenario_toml;
 pub mod survey_source;
 pub mod tcp_input;
 pub mod tlp_parse;
+pub mod tool_output;
 pub mod vfio_message;
 
 /// Function that tests an input.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
@@ -45,5 +46,6 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("survey_source", survey_source::run),
     ("tcp_input", tcp_input::run),
     ("tlp_parse", tlp_parse::run),
+    ("tool_output", tool_output::run),
     ("vfio_message", vfio_message::run),
 ];

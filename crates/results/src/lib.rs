@@ -30,5 +30,6 @@ pub mod provenance;
 pub mod records;
 pub mod report;
 pub mod table;
+pub mod tools;
 
 pub use provenance::Provenance;

@@ -1,4 +1,4 @@
-//! `nearfar compare`: measured rows against simulated ones.
+//! `nearfar compare`: measured rows against simulated ones. Outputs of tools other than pcie-bench are in `compare_tools`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{CompareOptions, Comparison, HeldRows, MachineSource, compare};
+use nearfar::compare::{CompareOptions, Comparison, HeldRows, MachineSource, ToolOptions, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
@@ -15,10 +15,12 @@ use crate::output::{Records, complain};
 use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
-/// Simulate every row of measured pcie-bench directories and show the errors.
+/// Simulate what pcie-bench, fio, netperf and others measured, and show the errors.
 ///
-/// The directory's name identifies the machine, as in
+/// A pcie-bench directory's name identifies the machine, as in
 /// `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; options override it.
+/// Files are outputs of fio (JSON), iperf3 -J, netperf, sockperf, nvbandwidth, p2pBandwidthLatencyTest, Intel MLC, STREAM,
+/// testpmd, perftest or ntb_perf, told by their content. Each test is simulated on --machine, which may be an import.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,19 +31,21 @@ Examples:
   nearfar compare DIR-WITH-IOMMU --set host.iommu.iotlb.entries=64 --set host.iommu.iotlb.ways=64
   nearfar compare DIR --known relative --uncertainty 20    do intervals hold what was measured?
   nearfar compare DIR --report compare.html
+  nearfar compare fio.json netperf.txt --machine dell-t430 --card optane-900p
+  nearfar compare iperf3.json mlc.txt --machine box     the folder that `nearfar import` wrote
   nearfar compare DIR --check && echo within the targets")]
 pub struct CompareArgs {
-    /// Directories of results.
-    #[arg(required = true, value_name = "DIR")]
+    /// Directories of pcie-bench's results, or outputs of other tools.
+    #[arg(required = true, value_name = "DIR|FILE")]
     directories: Vec<PathBuf>,
-    /// The machine, by name or path; by default, the one in the directory's name.
+    /// The machine, by name or path, or the folder of an import; by default, the one in the directory's name.
     #[arg(long, short)]
     machine: Option<String>,
     /// Which file to use for a machine chosen by the directory's name: its own; that of its most similar relative,
     /// overridden by data sheets, standards and the machine itself; or the relative's alone.
     #[arg(long, value_enum, default_value_t = KnownAs::Own, conflicts_with = "machine")]
     known: KnownAs,
-    /// The card, by name or path.
+    /// The card, or the drive, NIC or GPU, by name or path.
     #[arg(long)]
     card: Option<String>,
     /// Sockets of device, memory and warming program, such as s0-s1-s1.
@@ -105,7 +109,51 @@ enum KnownAs {
     Relative,
 }
 
+impl CompareArgs {
+    /// Options that are for pcie-bench's directories alone, of those given.
+    fn of_directories(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("--known", !matches!(self.known, KnownAs::Own)),
+            ("--sockets", self.sockets.is_some()),
+            ("--iommu", self.iommu.is_some()),
+            ("--card-set", !self.card_set.is_empty()),
+            ("--files", self.files.is_some()),
+            ("--sample", self.sample.is_some()),
+            ("--held-out", self.held_out),
+            ("--uncertainty", self.uncertainty.draws.is_some()),
+            ("--summary-json", self.summary_json.is_some()),
+            ("--markdown", self.markdown.is_some()),
+            ("--report", self.report.is_some()),
+            ("--plot", self.plot.is_some()),
+            ("--check", self.check),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+}
+
 pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure> {
+    let paths = &arguments.directories;
+    if paths.iter().any(|path| path.is_file()) {
+        if let Some(folder) = paths.iter().find(|path| !path.is_file()) {
+            return Err(Failure::new(format!(
+                "`{}` is no file: compare directories of pcie-bench by themselves",
+                folder.display()
+            )));
+        }
+        if let Some(option) = arguments.of_directories().next() {
+            return Err(Failure::new(format!(
+                "{option} is for directories of pcie-bench, and these are files"
+            )));
+        }
+        let Some(machine) = arguments.machine.clone() else {
+            return Err(Failure::new(
+                "--machine MACHINE is needed: outputs of tools do not name one. `nearfar import` makes one of a real machine",
+            ));
+        };
+        let (set, card) = (arguments.set.clone(), arguments.card.clone());
+        let options = ToolOptions { library: input::library(common), machine, card, set };
+        return super::compare_tools::run(common, paths, &options, &arguments.records, arguments.seed);
+    }
     let options = CompareOptions {
         library: input::library(common),
         machine: arguments.machine.clone(),

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod capture;
 pub mod compare;
+mod compare_tools;
 pub mod diff;
 pub mod draw;
 pub mod fit;
