@@ -1,6 +1,7 @@
 //! A function of a live host, as its guest sees it.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::rc::Rc;
@@ -13,6 +14,7 @@ use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::kernel::TaskParams;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vfio_user::request::CONFIG_REGION;
 use vfio_user::{DmaMap, ServedFunction, VfioRefusal};
 use wire::pcie::config::caps::id;
@@ -27,6 +29,8 @@ const TABLE_ENTRY: u64 = 16;
 /// The kinds of interrupts by their numbers.
 const MSI: u32 = 1;
 const MSIX: u32 = 2;
+const ERRORS: u32 = 3;
+const REQUESTS: u32 = 4;
 
 /// A function of a live host.
 pub struct LiveFunction {
@@ -42,8 +46,27 @@ pub struct LiveFunction {
     /// BAR and bytes of the MSI-X table, which is not the guest's.
     table: Option<(u8, std::ops::Range<u64>)>,
     irqs: RefCell<Vec<Irq>>,
-    /// Where each vector is told.
-    files: Rc<RefCell<Vec<Option<File>>>>,
+    vectors: Rc<GuestVectors>,
+}
+
+/// The guest's interrupt vectors.
+#[derive(Default)]
+struct GuestVectors {
+    /// Where each is told.
+    files: RefCell<Vec<Option<File>>>,
+    /// Those told since somebody looked.
+    raised: RefCell<BTreeSet<usize>>,
+}
+
+impl GuestVectors {
+    /// Tells a vector's file, if it has one.
+    fn raise(&self, vector: usize) {
+        if let Some(Some(mut file)) = self.files.borrow().get(vector).map(Option::as_ref) {
+            // An eventfd whose count is at its end has been told often enough.
+            let _ = file.write(&1u64.to_ne_bytes());
+            self.raised.borrow_mut().insert(vector);
+        }
+    }
 }
 
 impl LiveFunction {
@@ -86,7 +109,7 @@ impl LiveFunction {
             messages,
             table,
             irqs: RefCell::default(),
-            files: Rc::default(),
+            vectors: Rc::default(),
         })
     }
 
@@ -138,11 +161,11 @@ impl LiveFunction {
             return Ok(());
         }
         let irqs = self.device.alloc_irqs(cpu, 1, self.messages.1 as u16, Affinity::Spread).await?;
-        self.files.borrow_mut().resize_with(self.messages.1 as usize, || None);
+        self.vectors.files.borrow_mut().resize_with(self.messages.1 as usize, || None);
         for (vector, irq) in irqs.iter().enumerate() {
-            let files = Rc::clone(&self.files);
+            let vectors = Rc::clone(&self.vectors);
             let handler = Rc::new(move |_: &Cpu| {
-                raise(&files.borrow(), vector);
+                vectors.raise(vector);
                 IrqReturn::Handled
             });
             self.device.request_irq(*irq, "guest", handler, None)?;
@@ -152,10 +175,25 @@ impl LiveFunction {
     }
 
     async fn disconnect(&self, cpu: &Cpu) {
-        self.files.borrow_mut().clear();
+        self.vectors.files.borrow_mut().clear();
         if !self.irqs.take().is_empty() {
             self.device.free_irqs(cpu).await;
         }
+    }
+
+    /// Whether interrupts were told since the last call.
+    pub fn has_interrupted(&self) -> bool {
+        !self.vectors.raised.take().is_empty()
+    }
+
+    /// Whether the client has seen all interrupts that it was told.
+    pub fn interrupts_are_seen(&self) -> bool {
+        // An eventfd can be read until its count has been taken.
+        let files = self.vectors.files.borrow();
+        let mut fds: Vec<PollFd<'_>> =
+            files.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut fds, Some(&at_once)), Ok(1..))
     }
 
     /// As before the guest came: without interrupts, mappings and bus mastering, and reset.
@@ -165,14 +203,6 @@ impl LiveFunction {
         let _ = self.device.reset(cpu).await;
         *self.config.borrow_mut() = self.fresh.clone();
         self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
-    }
-}
-
-/// Tells a vector's file, if it has one.
-fn raise(files: &[Option<File>], vector: usize) {
-    if let Some(Some(mut file)) = files.get(vector).map(Option::as_ref) {
-        // An eventfd whose count is at its end has been told often enough.
-        let _ = file.write(&1u64.to_ne_bytes());
     }
 }
 
@@ -215,7 +245,12 @@ impl ServedFunction for Attended<'_, '_> {
 
     fn vectors(&self, kind: u32) -> u32 {
         let (own, count) = self.function.messages;
-        if kind == own { count } else { 0 }
+        match kind {
+            // Errors and requests to let go are never told, but QEMU asks for them.
+            ERRORS | REQUESTS => 1,
+            _ if kind == own => count,
+            _ => 0,
+        }
     }
 
     fn read(&mut self, region: u32, offset: u64, into: &mut [u8]) {
@@ -242,20 +277,27 @@ impl ServedFunction for Attended<'_, '_> {
         });
     }
 
-    fn connect(&mut self, _: u32, start: u32, files: Vec<Option<File>>) -> Result<(), VfioRefusal> {
+    fn connect(&mut self, kind: u32, start: u32, files: Vec<Option<File>>) -> Result<(), VfioRefusal> {
+        if kind != self.function.messages.0 {
+            return Ok(());
+        }
         let connected = self.run(async |function, cpu| function.connect(&cpu).await);
         connected.and_then(Result::ok).ok_or(VfioRefusal::Failed)?;
-        let mut own = self.function.files.borrow_mut();
+        let mut own = self.function.vectors.files.borrow_mut();
         own.iter_mut().skip(start as usize).zip(files).for_each(|(own, file)| *own = file);
         Ok(())
     }
 
-    fn disconnect(&mut self, _: u32) {
+    fn disconnect(&mut self, kind: u32) {
+        if kind != self.function.messages.0 {
+            return;
+        }
         self.run(async |function, cpu| function.disconnect(&cpu).await);
     }
 
-    fn raise(&mut self, _: u32, vectors: std::ops::Range<u32>) {
-        vectors.for_each(|vector| raise(&self.function.files.borrow(), vector as usize));
+    fn raise(&mut self, kind: u32, vectors: std::ops::Range<u32>) {
+        let own = vectors.filter(|_| kind == self.function.messages.0);
+        own.for_each(|vector| self.function.vectors.raise(vector as usize));
     }
 
     fn mask(&mut self, _: bool) {}

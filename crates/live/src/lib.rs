@@ -10,16 +10,19 @@
 //! * `function`: a function as its guest sees it, with its interrupts; `config`: which bits of its configuration space are
 //!   the guest's own;
 //! * `memory`: the guests' memory, as functions access it;
-//! * [`server`]: sockets and the clock; [`qemu`]: its command line.
+//! * [`server`]: sockets, and simulated time after the wall clock; [`lockstep`]: simulated time after the guests'
+//!   instructions;
+//! * [`qemu`]: its command line.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod driver;
 mod function;
+pub mod lockstep;
 mod memory;
 pub mod qemu;
 pub mod server;
 mod sockets;
 
-pub use server::{LiveError, LiveFunctionInfo, ServeOptions, serve};
+pub use server::{LiveClock, LiveError, LiveFunctionInfo, ServeOptions, serve};

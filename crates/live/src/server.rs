@@ -16,6 +16,7 @@ use vfio_user::VfioSocket;
 
 use crate::driver::{LiveDriver, Present};
 use crate::function::{Attended, LiveFunction};
+use crate::lockstep::{self, GuestClock, GuestTime};
 use crate::memory::LiveMemory;
 use crate::sockets::LiveSocket;
 
@@ -82,6 +83,21 @@ pub enum LiveEvent<'a> {
     Gone(&'a LiveFunctionInfo, &'a io::Error),
     /// A program of a simulated host, or an event, has ended.
     Ended(&'a FinishedProgram),
+    /// A guest in lock-step has ended.
+    Clocked(&'a GuestTime),
+}
+
+/// What simulated time follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LiveClock {
+    /// The wall clock: guests run as fast as they can, and their times mean nothing.
+    Wall,
+    /// The guests' instructions, each of which takes `1 << shift` ns. A guest stops wherever the simulation has to come
+    /// first.
+    LockStep {
+        /// As of QEMU's `-icount shift=`.
+        shift: u32,
+    },
 }
 
 /// How functions are served.
@@ -92,14 +108,26 @@ pub struct ServeOptions {
     /// Whether each function has one client: its socket is removed when that has come, and the end of all clients is the
     /// end.
     pub once: bool,
+    /// What simulated time follows.
+    pub clock: LiveClock,
 }
 
 /// A function with its socket and client.
-struct LiveEndpoint {
-    info: LiveFunctionInfo,
-    function: Rc<LiveFunction>,
+pub struct LiveEndpoint {
+    /// What it is called.
+    pub info: LiveFunctionInfo,
+    /// The function.
+    pub function: Rc<LiveFunction>,
     socket: LiveSocket,
-    client: Option<VfioSocket>,
+    /// Its client, if one has come.
+    pub client: Option<VfioSocket>,
+}
+
+impl AsFd for LiveEndpoint {
+    /// Of its client, or that by which one comes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.as_ref().map_or(self.socket.as_fd(), |client| client.as_fd())
+    }
 }
 
 /// Serves the functions of a scenario's live hosts until `stop` can be read, or at the end of the last client if the
@@ -125,13 +153,31 @@ pub fn serve(
     };
     in_session(setup, drivers, |session| {
         let mut endpoints = Vec::new();
-        for (number, (memory, present)) in hosts.iter().enumerate().filter(|(n, _)| setup.hosts[*n].live) {
-            session.use_memory(number, Rc::clone(memory) as _);
-            endpoints.extend(self::endpoints(setup, session, number, present, &options.sockets)?);
+        let live: Vec<usize> = (0..setup.hosts.len()).filter(|&host| setup.hosts[host].live).collect();
+        for &host in &live {
+            let (memory, present) = &hosts[host];
+            session.use_memory(host, Rc::clone(memory) as _);
+            endpoints.extend(self::endpoints(setup, session, host, present, &options.sockets)?);
         }
+        let clocks = match options.clock {
+            LiveClock::Wall => Vec::new(),
+            LiveClock::LockStep { shift } => {
+                let begins = session.simulation().now();
+                let clock = |&host: &usize| {
+                    GuestClock::new(&options.sockets, host, &setup.hosts[host].name, shift, begins)
+                };
+                live.iter().map(clock).collect::<Result<Vec<_>, _>>()?
+            }
+        };
         let infos: Vec<LiveFunctionInfo> = endpoints.iter().map(|endpoint| endpoint.info.clone()).collect();
         tell(LiveEvent::Ready(&infos));
-        attend(session, &hosts, endpoints, options, stop, &mut tell)
+        let tell = &mut tell;
+        let mut attendance =
+            Attendance { session, hosts: &hosts, endpoints, once: options.once, has_served: false, tell };
+        match options.clock {
+            LiveClock::Wall => follow_wall(&mut attendance, stop),
+            LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop),
+        }
     })?
 }
 
@@ -157,18 +203,7 @@ fn endpoints(
         let number = if of(&names) > 1 { format!(".{}", of(before)) } else { String::new() };
         let name = format!("{}-{own}{number}", setup.hosts[host].name);
         let path = sockets.join(format!("{name}.sock"));
-        let socket = LiveSocket::bind(path.clone()).map_err(|problem| {
-            let remedy = match problem.kind() {
-                io::ErrorKind::AddrInUse => {
-                    "another server listens there: end it, or choose another folder by --sockets"
-                }
-                io::ErrorKind::InvalidInput => {
-                    "a socket's path has 107 bytes at most: choose a shorter one by --sockets"
-                }
-                _ => "choose a folder by --sockets in which files can be made",
-            };
-            LiveError::Socket { socket: path.display().to_string(), problem, remedy }
-        })?;
+        let socket = listen(&path)?;
         let info = LiveFunctionInfo { host, name, socket: path, node: function.device.node().0 };
         Ok(LiveEndpoint { info, function: Rc::clone(function), socket, client: None })
     };
@@ -192,96 +227,140 @@ impl WallClock {
     }
 }
 
-fn attend(
-    session: &mut Session<'_>,
-    hosts: &[(Rc<LiveMemory>, Present)],
-    mut endpoints: Vec<LiveEndpoint>,
-    options: &ServeOptions,
-    stop: BorrowedFd<'_>,
-    tell: &mut dyn FnMut(LiveEvent<'_>),
-) -> Result<(), LiveError> {
-    let mut clock = WallClock::starting(session.simulation().now());
-    let mut has_served = false;
+/// The endpoints of live hosts while the simulation runs.
+pub struct Attendance<'a, 's> {
+    /// The simulation.
+    pub session: &'a mut Session<'s>,
+    hosts: &'a [(Rc<LiveMemory>, Present)],
+    /// All functions of live hosts.
+    pub endpoints: Vec<LiveEndpoint>,
+    once: bool,
+    has_served: bool,
+    /// Is told what happens.
+    pub tell: &'a mut dyn FnMut(LiveEvent<'_>),
+}
+
+impl Attendance<'_, '_> {
+    /// Takes an endpoint's client if it comes, and does what it asks.
+    pub fn attend(&mut self, number: usize) {
+        let endpoint = &mut self.endpoints[number];
+        let Some(client) = &mut endpoint.client else {
+            let come = endpoint.socket.accept().and_then(|stream| VfioSocket::new(stream).ok());
+            if let Some(client) = come {
+                endpoint.client = Some(client);
+                if self.once {
+                    endpoint.socket.remove();
+                }
+                self.has_served = true;
+                (self.tell)(LiveEvent::Came(&endpoint.info));
+            }
+            return;
+        };
+        // A device that was plugged in again has been found again.
+        let address = endpoint.function.device.address();
+        let present = &self.hosts[endpoint.info.host].1;
+        let again = present.borrow().iter().find(|function| function.device.address() == address).cloned();
+        endpoint.function = again.unwrap_or_else(|| Rc::clone(&endpoint.function));
+        let kernel = self.session.kernel(endpoint.info.host);
+        let mut attended =
+            Attended { function: &endpoint.function, kernel: &kernel, session: &*self.session };
+        let served = loop {
+            match client.receive() {
+                Ok(Some(message)) => match client.serve(&mut attended, message) {
+                    Ok(()) => {}
+                    Err(gone) => break Err(gone),
+                },
+                Ok(None) => break Ok(()),
+                Err(gone) => break Err(gone),
+            }
+        };
+        if let Err(gone) = served {
+            attended.leave();
+            endpoint.client = None;
+            (self.tell)(LiveEvent::Gone(&endpoint.info, &gone));
+        }
+    }
+
+    /// Advances the simulation, and tells what has ended.
+    ///
+    /// # Errors
+    /// If it cannot go on.
+    pub fn run_until(&mut self, time: Time) -> Result<(), LiveError> {
+        self.session.run_until(time)?;
+        self.session.ended(|done| (self.tell)(LiveEvent::Ended(done)));
+        Ok(())
+    }
+
+    /// Whether all have come and gone.
+    pub fn is_over(&self) -> bool {
+        self.once && self.has_served && self.endpoints.iter().all(|endpoint| endpoint.client.is_none())
+    }
+}
+
+/// Lets simulated time follow the wall clock.
+fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Result<(), LiveError> {
+    let mut clock = WallClock::starting(attendance.session.simulation().now());
     loop {
-        let now = session.simulation().now();
+        let now = attendance.session.simulation().now();
         let wanted = clock.time();
         if wanted > now + BEHIND {
             clock = WallClock::starting(now);
         }
-        session.run_until(wanted.min(now + SLICE).max(now))?;
-        session.ended(|done| tell(LiveEvent::Ended(done)));
-        let (stopped, ready) = wait(session, &clock, &endpoints, stop).map_err(LiveError::Wait)?;
+        attendance.run_until(wanted.min(now + SLICE).max(now))?;
+        let next = attendance.session.simulation().next_time();
+        let timeout = next.map(|next| {
+            let left = next.since(clock.time().min(next)).as_ps() / 1000;
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
+        });
+        let fds = attendance.endpoints.iter().map(|endpoint| endpoint.as_fd());
+        let (stopped, ready) = wait(fds, stop, timeout)?;
         if stopped {
             return Ok(());
         }
-        for (endpoint, ready) in endpoints.iter_mut().zip(ready) {
-            if !ready {
-                continue;
-            }
-            let Some(client) = &mut endpoint.client else {
-                if let Some(client) = endpoint.socket.accept().and_then(|stream| VfioSocket::new(stream).ok())
-                {
-                    endpoint.client = Some(client);
-                    if options.once {
-                        endpoint.socket.remove();
-                    }
-                    has_served = true;
-                    tell(LiveEvent::Came(&endpoint.info));
-                }
-                continue;
-            };
-            // A device that was plugged in again has been found again.
-            let address = endpoint.function.device.address();
-            let present = &hosts[endpoint.info.host].1;
-            let again =
-                present.borrow().iter().find(|function| function.device.address() == address).cloned();
-            endpoint.function = again.unwrap_or_else(|| Rc::clone(&endpoint.function));
-            let kernel = session.kernel(endpoint.info.host);
-            let mut attended = Attended { function: &endpoint.function, kernel: &kernel, session };
-            let served = loop {
-                match client.receive() {
-                    Ok(Some(message)) => match client.serve(&mut attended, message) {
-                        Ok(()) => {}
-                        Err(gone) => break Err(gone),
-                    },
-                    Ok(None) => break Ok(()),
-                    Err(gone) => break Err(gone),
-                }
-            };
-            if let Err(gone) = served {
-                attended.leave();
-                endpoint.client = None;
-                tell(LiveEvent::Gone(&endpoint.info, &gone));
-            }
+        for number in ready {
+            attendance.attend(number);
         }
-        if options.once && has_served && endpoints.iter().all(|endpoint| endpoint.client.is_none()) {
+        if attendance.is_over() {
             return Ok(());
         }
     }
 }
 
-/// Waits until a client has something, or the simulation. Returns whether to stop, and which endpoints are ready.
-fn wait(
-    session: &Session<'_>,
-    clock: &WallClock,
-    endpoints: &[LiveEndpoint],
-    stop: BorrowedFd<'_>,
-) -> io::Result<(bool, Vec<bool>)> {
-    let fds = endpoints.iter().map(|LiveEndpoint { client, socket, .. }| {
-        let fd = client.as_ref().map_or(socket.as_fd(), |client| client.as_fd());
-        PollFd::from_borrowed_fd(fd, PollFlags::IN)
-    });
-    let mut fds: Vec<PollFd<'_>> = fds.collect();
-    fds.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
-    let timeout = session.simulation().next_time().map(|next| {
-        let left = next.since(clock.time().min(next)).as_ps() / 1000;
-        Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
-    });
+/// Waits until something can be read, or for a time. Returns whether to stop, and the numbers of what can be read.
+///
+/// # Errors
+/// If the system does not wait.
+pub fn wait<'a>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    stop: BorrowedFd<'a>,
+    timeout: Option<Timespec>,
+) -> Result<(bool, Vec<usize>), LiveError> {
+    let mut fds: Vec<PollFd<'_>> =
+        fds.chain([stop]).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(wrong) => return Err(wrong.into()),
+        Err(wrong) => return Err(LiveError::Wait(wrong.into())),
     }
-    let mut ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-    let stopped = ready.pop().unwrap_or(true);
-    Ok((stopped, ready))
+    let stopped = fds.pop().is_some_and(|fd| !fd.revents().is_empty());
+    let ready = fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(n, _)| n);
+    Ok((stopped, ready.collect()))
+}
+
+/// Listens at a path.
+///
+/// # Errors
+/// If it cannot; with what to do.
+pub fn listen(path: &Path) -> Result<LiveSocket, LiveError> {
+    LiveSocket::bind(path.to_owned()).map_err(|problem| {
+        let remedy = match problem.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another server listens there: end it, or choose another folder by --sockets"
+            }
+            io::ErrorKind::InvalidInput => {
+                "a socket's path has 107 bytes at most: choose a shorter one by --sockets"
+            }
+            _ => "choose a folder by --sockets in which files can be made",
+        };
+        LiveError::Socket { socket: path.display().to_string(), problem, remedy }
+    })
 }

@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use live::server::LiveEvent;
-use live::{LiveError, ServeOptions, serve};
+use live::{LiveClock, LiveError, ServeOptions, serve};
 use machine::{ComputerSetup, Library};
 use nearfar::Experiment;
 
@@ -58,12 +59,23 @@ fn while_served(
     folder: &Path,
     act: impl FnOnce(&Path) + Send + 'static,
 ) -> Result<(), LiveError> {
+    let options = ServeOptions { sockets: folder.to_owned(), once: false, clock: LiveClock::Wall };
+    while_told(path, &options, |_| {}, act)
+}
+
+/// The same with options, and what happens.
+fn while_told(
+    path: &str,
+    options: &ServeOptions,
+    mut told: impl FnMut(&LiveEvent<'_>),
+    act: impl FnOnce(&Path) + Send + 'static,
+) -> Result<(), LiveError> {
     let setup = scenario(path);
     let (stop, stops) = UnixStream::pair().unwrap();
-    let options = ServeOptions { sockets: folder.to_owned(), once: false };
     let mut act = Some((act, stops));
     let mut client = None;
-    let served = serve(&setup, &options, stop.as_fd(), |event| {
+    let served = serve(&setup, options, stop.as_fd(), |event| {
+        told(&event);
         if let LiveEvent::Ready(functions) = event {
             let socket: PathBuf = functions[0].socket.clone();
             client = act.take().map(|(act, mut stops)| {
@@ -124,4 +136,62 @@ fn what_cannot_be_served_is_told_with_a_remedy() {
     // Its socket stays, and takes nobody.
     drop(taken);
     while_served("tools/live/nvme.toml", folder.path(), |socket| drop(Client::new(socket))).unwrap();
+}
+
+/// A guest's clock, as QEMU's plugin keeps it.
+struct Plugin {
+    socket: UnixStream,
+    page: std::fs::File,
+}
+
+impl Plugin {
+    fn new(folder: &Path) -> Self {
+        let page = std::fs::File::options().read(true).write(true).open(folder.join("a.page")).unwrap();
+        Self { socket: UnixStream::connect(folder.join("a.clock")).unwrap(), page }
+    }
+
+    /// The guest has executed as many instructions. Returns how far it may go.
+    fn stop_at(&mut self, count: u64) -> u64 {
+        self.page.write_all_at(&count.to_ne_bytes(), 0).unwrap();
+        self.socket.write_all(&count.to_ne_bytes()).unwrap();
+        self.socket.read_exact(&mut [0; 8]).unwrap();
+        self.limit()
+    }
+
+    fn limit(&self) -> u64 {
+        let mut limit = [0; 8];
+        self.page.read_exact_at(&mut limit, 8).unwrap();
+        u64::from_ne_bytes(limit)
+    }
+}
+
+#[test]
+fn in_lock_step_a_read_takes_a_guest_as_long_as_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = LiveClock::LockStep { shift: 1 };
+    let options = ServeOptions { sockets: folder.path().to_owned(), once: false, clock };
+    let mut ended = Vec::new();
+    let told = |event: &LiveEvent<'_>| {
+        if let LiveEvent::Clocked(guest) = event {
+            ended.push((*guest).clone());
+        }
+    };
+    while_told("tools/live/nvme.toml", &options, told, |socket| {
+        let mut plugin = Plugin::new(socket.parent().unwrap());
+        let mut client = Client::new(socket);
+        assert!(plugin.stop_at(10) > 10);
+        // Bus mastering, then the version: the guest stops right after an access, whatever it was allowed before.
+        client.write(7, 4, 6);
+        assert!(plugin.stop_at(500) > 500);
+        assert_eq!(client.read(0, 8, 4)[2..], [1, 0]);
+        assert_eq!(plugin.limit(), 0);
+        assert!(plugin.stop_at(1000) > 1000);
+    })
+    .unwrap();
+    let [guest] = &ended[..] else { panic!("{ended:?}") };
+    assert_eq!((guest.host, guest.instructions, guest.computed.as_ns_f64()), (0, 1000, 2000.0));
+    // A read of a register passes a link of some hundred nanoseconds, twice.
+    let waited = guest.waited.as_ns_f64();
+    assert!((400.0..100_000.0).contains(&waited), "{waited} ns");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "neither socket nor page stays behind");
 }

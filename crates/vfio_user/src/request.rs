@@ -80,7 +80,7 @@ impl VfioHeader {
     /// Reads a header.
     ///
     /// # Errors
-    /// If it is no request, or its length is out of bounds: the stream cannot be followed any further.
+    /// If it is neither request nor answer, or its length is out of bounds: the stream cannot be followed any further.
     pub fn parse(bytes: &[u8; HEADER]) -> Result<Self, VfioRefusal> {
         let ids = word(bytes, 0);
         let own = Self {
@@ -91,8 +91,19 @@ impl VfioHeader {
             error: word(bytes, 12),
         };
         let sizes = HEADER..=HEADER + MOST_BODY;
-        let is_request = own.flags & KIND == 0;
-        (is_request && sizes.contains(&(own.size as usize))).then_some(own).ok_or(VfioRefusal::Invalid)
+        let is_known = own.flags & KIND <= ANSWER;
+        (is_known && sizes.contains(&(own.size as usize))).then_some(own).ok_or(VfioRefusal::Invalid)
+    }
+
+    /// Whether it is an answer to a question of the server's.
+    pub const fn is_answer(&self) -> bool {
+        self.flags & KIND == ANSWER
+    }
+
+    /// The bytes of a question that every client answers, by a refusal: a read of its memory that names none.
+    pub fn question() -> Vec<u8> {
+        const READ_MEMORY: u32 = 11;
+        [READ_MEMORY << 16, HEADER as u32, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
     /// Whether the client waits for an answer.

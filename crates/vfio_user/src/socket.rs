@@ -38,6 +38,8 @@ pub struct VfioSocket {
     files: VecDeque<File>,
     /// The client has agreed on a version.
     greeted: bool,
+    /// The client was asked whether it has done all before, and has not answered.
+    is_asked: bool,
 }
 
 impl AsFd for VfioSocket {
@@ -54,7 +56,15 @@ impl VfioSocket {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_write_timeout(Some(PATIENCE))?;
         let head = [0; HEADER];
-        Ok(Self { stream, head, body: Vec::new(), got: 0, files: VecDeque::new(), greeted: false })
+        Ok(Self {
+            stream,
+            head,
+            body: Vec::new(),
+            got: 0,
+            files: VecDeque::new(),
+            greeted: false,
+            is_asked: false,
+        })
     }
 
     /// The next message, if all of it has arrived; does not wait.
@@ -70,6 +80,16 @@ impl VfioSocket {
                 let bytes = header.size as usize - HEADER;
                 if self.got - HEADER == bytes {
                     self.got = 0;
+                    if header.is_answer() {
+                        if !std::mem::take(&mut self.is_asked) {
+                            return Err(io::Error::new(
+                                io::ErrorKind::InvalidData,
+                                "an answer to no question",
+                            ));
+                        }
+                        self.body.clear();
+                        continue;
+                    }
                     let (body, files) = (std::mem::take(&mut self.body), std::mem::take(&mut self.files));
                     return Ok(Some(VfioMessage { header, body, files }));
                 }
@@ -99,6 +119,21 @@ impl VfioSocket {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "too many files in a message"));
             }
         }
+    }
+
+    /// Asks for an answer that the client gives when it has done all that it was told before, interrupts included:
+    /// a read of its memory without an address, which it refuses.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    pub fn ask(&mut self) -> io::Result<()> {
+        self.is_asked = true;
+        self.stream.write_all(&VfioHeader::question())
+    }
+
+    /// Whether the client has not answered [`ask`](Self::ask); answers are taken by [`receive`](Self::receive).
+    pub fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     /// Does what a message asks, and answers it.

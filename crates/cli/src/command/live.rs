@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use live::qemu;
+use live::qemu::{self, GuestSize};
 use live::server::{LiveEvent, LiveFunctionInfo};
 use live::{ServeOptions, serve};
 use machine::ComputerSetup;
@@ -26,6 +26,7 @@ use crate::{Common, output, stop};
 #[command(after_help = "\
 Examples:
   nearfar live tools/live/nvme.toml --kernel vmlinuz --initrd initrd.gz
+  nearfar live tools/live/nvme.toml --kernel vmlinuz --initrd initrd.gz --clock lock-step
   nearfar live tools/live/nvme.toml --kernel vmlinuz --disk root.qcow2 --append root=/dev/vda1
 
 It ends with the guests, or by Ctrl-C. Exit status: 0 the guests ended, 1 a QEMU failed, 2 bad input.")]
@@ -74,6 +75,23 @@ fn check_qemu(program: &Path) -> Result<(), Failure> {
     Err(Failure::new(format!("{shown} has no device `vfio-user-pci` ({version}); {REMEDY}")))
 }
 
+/// Whether a QEMU takes the plugin.
+fn check_plugin(program: &Path, plugin: &Path) -> Result<(), Failure> {
+    let output = Command::new(program).args(qemu::trial(plugin)).stdin(Stdio::null()).output();
+    let output = output.map_err(Failure::new)?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    if told.contains(qemu::WORKS) {
+        return Ok(());
+    }
+    let why = told.lines().find(|line| line.contains("plugin")).unwrap_or("it says nothing").trim();
+    Err(Failure::new(format!(
+        "{} does not take the plugin {}: {why}; lock-step takes a QEMU with TCG plugins (`--enable-plugins`) of interface \
+         version 7, such as 11.1: name one by --qemu, or use `--clock wall`",
+        program.display(),
+        plugin.display()
+    )))
+}
+
 fn check_file(option: &str, file: Option<&Path>) -> Result<(), Failure> {
     match file.filter(|file| !file.is_file()) {
         None => Ok(()),
@@ -94,7 +112,13 @@ const LOOK: Duration = Duration::from_millis(10);
 
 impl LiveArgs {
     /// The command of a host's QEMU.
-    fn command(&self, setup: &ComputerSetup, host: usize, functions: &[LiveFunctionInfo]) -> Command {
+    fn command(
+        &self,
+        setup: &ComputerSetup,
+        guest: &GuestSize,
+        host: usize,
+        functions: &[LiveFunctionInfo],
+    ) -> Command {
         // A guest whose server was killed has no devices: it ends as well, where there is a program that sees to that.
         let keeper =
             Command::new("setpriv").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -106,7 +130,7 @@ impl LiveArgs {
             }
             false => Command::new(&self.qemu),
         };
-        command.args(qemu::options(setup, host, functions, &self.scene.guest()));
+        command.args(qemu::options(setup, host, functions, guest));
         command.args(["-accel", self.accel.as_str(), "-cpu", "max"]);
         command.args([
             "-nodefaults",
@@ -125,7 +149,9 @@ impl LiveArgs {
         if let Some(disk) = &self.disk {
             command.arg("-drive").arg(format!("if=virtio,snapshot=on,file={}", disk.display()));
         }
-        command.arg("-append").arg(format!("console=ttyS0 panic=-1 quiet {}", self.append).trim_end());
+        // A processor that halts would skip the time until its next timer, whatever devices do meanwhile.
+        let idle = if guest.lockstep.is_some() { "idle=poll " } else { "" };
+        command.arg("-append").arg(format!("console=ttyS0 panic=-1 quiet {idle}{}", self.append).trim_end());
         command.args(self.qemu_options.split_whitespace());
         command
     }
@@ -134,6 +160,7 @@ impl LiveArgs {
     fn start(
         &self,
         setup: &ComputerSetup,
+        guest: &GuestSize,
         functions: &[LiveFunctionInfo],
         told: &UnixStream,
     ) -> Result<GuestProcesses, Failure> {
@@ -142,7 +169,7 @@ impl LiveArgs {
         let mut children = Vec::new();
         let running = Arc::new(AtomicUsize::new(hosts.len()));
         for host in hosts {
-            let mut command = self.command(setup, host, functions);
+            let mut command = self.command(setup, guest, host, functions);
             if !is_alone {
                 command.stdin(Stdio::null());
             }
@@ -234,15 +261,25 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
     check_file("--initrd", arguments.initrd.as_deref())?;
     check_file("--disk", arguments.disk.as_deref())?;
     check_qemu(&arguments.qemu)?;
+    let guest = arguments.scene.guest()?;
+    if let Some((plugin, _)) = &guest.lockstep {
+        if arguments.accel != "tcg" {
+            let message =
+                format!("--accel {}: lock-step counts instructions, which takes tcg", arguments.accel);
+            return Err(Failure::new(message));
+        }
+        check_plugin(&arguments.qemu, plugin)?;
+    }
     // It is gone as soon as all QEMUs have come: nothing stays behind then, whoever is killed.
     let folder = tempfile::Builder::new().prefix("nearfar-").tempdir().map_err(Failure::new)?;
-    let options = ServeOptions { sockets: folder.path().to_owned(), once: true };
+    let options =
+        ServeOptions { sockets: folder.path().to_owned(), once: true, clock: arguments.scene.clock() };
     let (mut folder, mut awaited) = (Some(folder), 0);
     let (stop, stops) = stop::readable().map_err(Failure::new)?;
     let mut guests = None;
     let served = serve(&setup, &options, stop.as_fd(), |event| {
-        if common.verbose {
-            tell(&event);
+        if common.verbose || matches!(event, LiveEvent::Clocked(_)) {
+            tell(&setup, &event);
         }
         if matches!(event, LiveEvent::Came(_)) {
             awaited -= 1;
@@ -250,7 +287,7 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
         }
         if let LiveEvent::Ready(functions) = event {
             awaited = functions.len();
-            guests = Some(arguments.start(&setup, functions, &stops));
+            guests = Some(arguments.start(&setup, &guest, functions, &stops));
             if matches!(guests, Some(Err(_))) {
                 let _ = (&stops).write(&[1]);
             }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use live::lockstep::GuestTime;
 use live::qemu::{self, GuestSize};
 use live::server::LiveEvent;
-use live::{ServeOptions, serve};
+use live::{LiveClock, ServeOptions, serve};
 use machine::ComputerSetup;
 use nearfar::experiment::Experiment;
 
@@ -47,18 +48,55 @@ pub struct LiveScene {
     /// Memory of each guest in MiB.
     #[arg(long, value_name = "MIB", default_value = "512", value_parser = clap::value_parser!(u32).range(64..))]
     memory: u32,
-    /// Processors of each guest.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=255))]
-    cpus: u32,
+    /// Processors of each guest. By default 2; 1 in lock-step, where there cannot be more.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
+    cpus: Option<u32>,
     /// Give each guest an IOMMU, by which it says what devices may access.
     #[arg(long)]
     iommu: bool,
+    /// What simulated time follows: the wall clock, so that times mean nothing, or the guests' instructions.
+    #[arg(long, value_enum, default_value_t = Clock::Wall)]
+    pub clock: Clock,
+    /// Time of an instruction in lock-step, in nanoseconds: a power of two up to 1024.
+    #[arg(long, value_name = "NS", default_value = "1", value_parser = instruction)]
+    instruction: u32,
+    /// The plugin for QEMU that lock-step takes, built from linux/qemu_lockstep.
+    #[arg(long, value_name = "FILE", default_value = "linux/qemu_lockstep/lockstep.so")]
+    pub plugin: PathBuf,
+}
+
+/// What simulated time follows.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Clock {
+    Wall,
+    LockStep,
+}
+
+/// The shift of an instruction's time.
+fn instruction(text: &str) -> Result<u32, String> {
+    let ns: u32 = text.parse().map_err(|_| "a power of two from 1 to 1024".to_owned())?;
+    let is_right = ns.is_power_of_two() && ns <= 1024;
+    is_right.then(|| ns.ilog2()).ok_or_else(|| "a power of two from 1 to 1024".to_owned())
 }
 
 impl LiveScene {
     /// The scenario, of which a host is live.
     pub fn load(&self, common: &Common) -> Result<ComputerSetup, Failure> {
         let named = input::Named { scenario: &self.scenario, folder: self.folder.as_deref() };
+        if self.clock == Clock::LockStep {
+            if self.cpus.is_some_and(|cpus| cpus > 1) {
+                return Err(Failure::new(
+                    "--cpus: a guest in lock-step has one processor, since QEMU runs several one after the other; \
+                     leave --cpus out",
+                ));
+            }
+            if !self.plugin.is_file() {
+                let plugin = self.plugin.display();
+                return Err(Failure::new(format!(
+                    "--plugin: there is no file `{plugin}`; build it by `make -C linux/qemu_lockstep`"
+                )));
+            }
+        }
         match input::scenario(&input::library(common), &named, "--set", &self.set)? {
             Experiment::Computers(setup) => Ok(*setup),
             Experiment::Bench(_) => Err(Failure::new(format!(
@@ -69,13 +107,28 @@ impl LiveScene {
     }
 
     /// The guests' size.
-    pub fn guest(&self) -> GuestSize {
-        GuestSize { memory_mib: self.memory, cpus: self.cpus, iommu: self.iommu }
+    pub fn guest(&self) -> Result<GuestSize, Failure> {
+        let lockstep = match self.clock {
+            Clock::Wall => None,
+            Clock::LockStep => {
+                Some((std::path::absolute(&self.plugin).map_err(Failure::new)?, self.instruction))
+            }
+        };
+        let cpus = self.cpus.unwrap_or(if lockstep.is_some() { 1 } else { 2 });
+        Ok(GuestSize { memory_mib: self.memory, cpus, iommu: self.iommu, lockstep })
+    }
+
+    /// What simulated time follows.
+    pub fn clock(&self) -> LiveClock {
+        match self.clock {
+            Clock::Wall => LiveClock::Wall,
+            Clock::LockStep => LiveClock::LockStep { shift: self.instruction },
+        }
     }
 }
 
 /// Tells what happens, except that all sockets are there.
-pub fn tell(event: &LiveEvent<'_>) {
+pub fn tell(setup: &ComputerSetup, event: &LiveEvent<'_>) {
     match event {
         LiveEvent::Ready(_) => {}
         LiveEvent::Came(function) => output::complain(&format!("{}: a client came", function.name)),
@@ -85,6 +138,17 @@ pub fn tell(event: &LiveEvent<'_>) {
                 _ => why.to_string(),
             };
             output::complain(&format!("{}: the client has gone: {why}", function.name));
+        }
+        LiveEvent::Clocked(guest) => {
+            let GuestTime { host, instructions, computed, waited, stops } = guest;
+            let [computed, waited] = [computed, waited].map(|time| time.as_s_f64());
+            output::complain(&format!(
+                "{}: {instructions} instructions stand for {computed:.6} s; accesses of devices took {waited:.6} s more, which the \
+                 guest's own clock does not show; stopped {stops} times.\n\
+                 Counts, order, devices' times and differences between designs follow from that. Processors' times do not: \
+                 every instruction takes the same time, and there are no caches.",
+                setup.hosts[*host].name
+            ));
         }
         LiveEvent::Ended(done) => match &done.outcome {
             Ok(_) => output::complain(&format!("{}: {}: done after {}", done.host, done.run, done.took)),
@@ -102,11 +166,11 @@ pub fn run(common: &Common, arguments: &ServeArgs) -> Result<ExitCode, Failure> 
         )));
     }
     let sockets = std::path::absolute(&arguments.sockets).map_err(Failure::new)?;
-    let options = ServeOptions { sockets, once: arguments.once };
+    let options = ServeOptions { sockets, once: arguments.once, clock: arguments.scene.clock() };
     let (stop, _stops) = stop::readable().map_err(Failure::new)?;
-    let guest = arguments.scene.guest();
+    let guest = arguments.scene.guest()?;
     serve(&setup, &options, std::os::fd::AsFd::as_fd(&stop), |event| {
-        tell(&event);
+        tell(&setup, &event);
         if let LiveEvent::Ready(functions) = event {
             for (number, host) in setup.hosts.iter().enumerate().filter(|(_, host)| host.live) {
                 let line = qemu::options(&setup, number, functions, &guest);
