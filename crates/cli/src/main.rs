@@ -101,6 +101,7 @@ enum Command {
     Model(command::model::ModelArgs),
     New(command::reference::New),
     P2p(command::p2p::P2pArgs),
+    Place(command::place::PlaceArgs),
     Programs(command::programs::ProgramsArgs),
     Reference(command::reference::ReferenceArgs),
     Reproduce(command::reproduce::ReproduceArgs),
@@ -114,7 +115,7 @@ enum Command {
 impl Command {
     /// Whether it has something to do when it is stopped.
     fn ends_itself(&self) -> bool {
-        matches!(self, Self::Live(_) | Self::Serve(_))
+        matches!(self, Self::Live(_) | Self::Place(_) | Self::Serve(_))
     }
 
     /// Whether it simulates many points and can continue from cached ones.
@@ -210,6 +211,7 @@ fn main() -> ExitCode {
         Command::Lend(arguments) => command::lend::run(&common, &arguments),
         Command::Live(arguments) => command::live::run(&common, &arguments),
         Command::P2p(arguments) => command::p2p::run(&common, &arguments),
+        Command::Place(arguments) => command::place::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Manual(arguments) => command::shell::manual(&arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),

@@ -30,6 +30,13 @@ const MAY: &[(&str, &[&str])] = &[
     ("results", &["units", "settings", "files"]),
     ("analytic", &["units"]),
     ("survey", &["units", "settings", "wire", "files", "machine", "analytic"]),
+    (
+        "place",
+        &[
+            "units", "settings", "wire", "engine", "inet", "platform", "hardware", "kernel", "virt", "files",
+            "machine", "analytic", "survey",
+        ],
+    ),
     ("needs", &[]),
     ("files", &[]),
     ("vfio_user", &[]),

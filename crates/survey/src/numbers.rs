@@ -32,6 +32,16 @@ impl NumberSet {
         Some(Self(set))
     }
 
+    /// As a mask that the kernel reads: words of 32 bits, the highest first.
+    pub fn to_mask(&self) -> String {
+        let last = self.0.last().map_or(0, |last| last / 32);
+        let word = |place: u32| {
+            let own = self.0.range(32 * place..=32 * place + 31);
+            format!("{:08x}", own.fold(0u32, |bits, number| bits | 1 << (number % 32)))
+        };
+        (0..=last).rev().map(word).collect::<Vec<_>>().join(",")
+    }
+
     /// Whether a number is in it.
     pub fn contains(&self, number: u32) -> bool {
         self.0.contains(&number)

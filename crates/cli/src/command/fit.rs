@@ -13,7 +13,9 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
 
-/// Fit a machine's parameters to measured results and write its file, with a provenance statement for each parameter.
+/// Fit a machine's parameters to measured results and write its file.
+///
+/// Each parameter has a statement of its provenance.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Give all directories of one machine: local, remote and IOMMU results determine different figures. What they do not \

@@ -14,6 +14,7 @@ pub mod live;
 pub mod machines;
 pub mod model;
 pub mod p2p;
+pub mod place;
 pub mod programs;
 pub mod reference;
 pub mod reproduce;

@@ -186,7 +186,8 @@ impl Scheduler {
         self.policy = policy;
     }
 
-    fn mode(&self, device: DeviceId) -> Mode {
+    /// How many I/O threads a device has.
+    pub fn mode(&self, device: DeviceId) -> Mode {
         self.devices.get(device.0).map_or(Mode::Light, |device| device.mode)
     }
 
