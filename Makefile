@@ -90,7 +90,6 @@ lint: tools ## formatting, lints, API documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
-	cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 
 fmt: tools ## formats the sources
 	cargo fmt --all

@@ -96,6 +96,18 @@ fn dependencies_are_one_way() {
     }
 }
 
+/// Papers use what everybody has, and nothing but the program uses them: models cannot know of a paper.
+#[test]
+fn papers_are_above_the_public_interface() {
+    let direct = direct();
+    let may = ["nearfar", "machine", "platform", "results", "units", "wire", "analytic"];
+    let wrong: Vec<_> = direct["papers"].iter().filter(|name| !may.contains(&name.as_str())).collect();
+    assert!(wrong.is_empty(), "`papers` must not depend on {wrong:?}; it may name {may:?}");
+    let users: Vec<_> =
+        direct.iter().filter(|(_, uses)| uses.contains("papers")).map(|(name, _)| name).collect();
+    assert_eq!(users, ["cli"]);
+}
+
 /// What a crate puts into itself is in its package: links lead to files elsewhere in the repository.
 #[test]
 fn crates_include_their_own_files_alone() {
@@ -134,7 +146,7 @@ fn crates_include_their_own_files_alone() {
 /// A new crate says where in the house it belongs.
 #[test]
 fn every_crate_has_its_place() {
-    let top = ["nearfar", "live", "cli", "host", "python", "fuzzing"];
+    let top = ["nearfar", "papers", "live", "cli", "python", "fuzzing"];
     for krate in direct().keys() {
         let known = MAY.iter().any(|(name, _)| name == krate) || top.contains(&krate.as_str());
         assert!(known, "add `{krate}` to MAY in crates/cli/tests/dependencies.rs");
@@ -214,4 +226,38 @@ fn a_team_has_no_interface_of_its_own() {
         );
     }
     assert!(only.is_empty(), "only a team needs {only:?}");
+}
+
+/// The tests of a crate are few programs, each of which is linked once: `tests/main.rs` and the like name the files that they have.
+#[test]
+fn every_test_file_is_in_a_test_program() {
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut count = 0;
+    for one in std::fs::read_dir(crates).expect("the crates") {
+        let folder = one.expect("a readable folder").path();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        if !manifest.contains("autotests = false") {
+            continue;
+        }
+        let tests = folder.join("tests");
+        let programs: Vec<_> =
+            manifest.split("path = \"tests/").skip(1).map(|rest| rest.split('"').next()).collect();
+        let roots: Vec<_> = programs
+            .iter()
+            .flatten()
+            .map(|path| std::fs::read_to_string(tests.join(path)).expect("a test program of the manifest"))
+            .collect();
+        for entry in std::fs::read_dir(&tests).expect("tests") {
+            let path = entry.expect("a readable folder").path();
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let is_file = path.extension().is_some_and(|end| end == "rs");
+            if programs.contains(&Some(&format!("{name}.rs"))) || !(is_file || path.join("mod.rs").exists()) {
+                continue;
+            }
+            let is_named = roots.iter().any(|root| root.contains(&format!("mod {name};")));
+            assert!(is_named, "{}: add `mod {name};` to main.rs beside it", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 80, "tests are found");
 }

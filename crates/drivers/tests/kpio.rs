@@ -1,14 +1,10 @@
 //! Frames leave by programmed I/O: in every way of storing and in both formats, chosen by connection, by size and anew
 //! while they flow, from several cores.
 
-mod common;
-#[path = "ground/bare.rs"]
-mod ground;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
-use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use crate::common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, PacketSelect, Stores};
 use engine::Trace;

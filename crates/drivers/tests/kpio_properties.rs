@@ -1,15 +1,11 @@
 //! Frames of all lengths, by all ways, from several cores, through stores, write-combining buffers, links and the device:
 //! each arrives once as it was sent, or is counted.
 
-mod common;
-#[path = "ground/bare.rs"]
-mod ground;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use common::{Buffers, Pair, Setup, bytes_of};
+use crate::common::{self, Buffers, Pair, Setup, bytes_of};
 use devices::nic::KpioParams as Parts;
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, PacketSelect, Stores};
 use hardware::core::{EvictionOrder, StoreParams};

@@ -1,10 +1,6 @@
 //! Frames are received by programmed I/O: short ones stay in the device, and the core fetches them.
 
-mod common;
-#[path = "ground/bare.rs"]
-mod ground;
-
-use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use crate::common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
 use drivers::nic::{HeldParams, Loads, NicDriverParams};
 use platform::device::FunctionIndex;

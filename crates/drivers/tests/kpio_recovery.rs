@@ -1,13 +1,9 @@
 //! Lines are lost, or come when the device has given them up: with length and checksum nothing arrives that was not sent, what
 //! is lost is counted, and the driver goes on by itself, without a reset.
 
-mod common;
-#[path = "ground/bare.rs"]
-mod ground;
-
 use std::rc::Rc;
 
-use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use crate::common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
 use drivers::nic::{Flow, KpioParams, NicDriverParams, PacketSelect};
 use hardware::core::{EvictionOrder, StoreParams};

@@ -1,15 +1,11 @@
 //! Virtual functions of a NIC: enabled by the kernel, driven by the NIC's driver, apart from one another.
 
-mod common;
-#[path = "ground/bare.rs"]
-mod ground;
-
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use common::streams::{bytes, receive, send};
-use common::{Pair, Setup};
+use crate::common::streams::{bytes, receive, send};
+use crate::common::{self, Pair, Setup};
 use devices::nic::{NicParams, VirtualParams};
 use kernel::DmaMode;
 use platform::Error;

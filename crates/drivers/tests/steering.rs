@@ -1,14 +1,10 @@
 //! Packets follow the programs that read them, by software and by the device, and none passes another of its flow.
 
-mod common;
-#[path = "ground/bare.rs"]
-mod ground;
-
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use common::{Pair, Setup};
+use crate::common::{Pair, Setup};
 use kernel::SteeringParams;
 use platform::block::Segment;
 use platform::cpu::CpuId;

@@ -78,3 +78,22 @@ fn nothing_breaks_a_target() {
         });
     }
 }
+
+/// Each program of `fuzz/` is the one line that hands its bytes to its target, so that it needs no build of its own here.
+#[test]
+fn every_target_is_a_program_of_libfuzzer() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("its manifest");
+    for (name, _) in fuzzing::TARGETS {
+        let path = format!("fuzz_targets/{name}.rs");
+        let program = fs::read_to_string(folder.join(&path)).expect("a program");
+        let line = format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::{name}::run(bytes));");
+        assert_eq!(program, format!("#![no_main]\n\n{line}\n"));
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"\npath = \"{path}\"")),
+            "{name} is in the manifest"
+        );
+    }
+    let programs = fs::read_dir(folder.join("fuzz_targets")).expect("programs").count();
+    assert_eq!(programs, fuzzing::TARGETS.len());
+}

@@ -1,12 +1,10 @@
 //! Where completions are split: at multiples of the read completion boundary, 64 or 128 bytes at a root complex and 128
 //! elsewhere, and at most at the largest payload (base spec 2.3.1.1).
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function, write_registers};
+use crate::common::{config, dma, function, write_registers};
 use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

@@ -1,8 +1,6 @@
 //! No byte is lost or counted twice between device, link, root complex, caches, interconnect and DRAM.
 
-mod common;
-
-use common::{config, dma, function};
+use crate::common::{config, dma, function};
 use engine::Simulation;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Side};

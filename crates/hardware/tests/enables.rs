@@ -1,11 +1,9 @@
 //! A device sees the enabled bytes of a write to a BAR, each run at its place (base spec 2.2.5).
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, function};
+use crate::common::{config, function};
 use engine::Simulation;
 use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkEnd, LinkParams, Side};

@@ -1,11 +1,9 @@
 //! A read of no bytes flushes all earlier writes of a device (base spec 2.3.1): those too that wait in the device, as its link is busy.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function, write_registers};
+use crate::common::{config, dma, function, write_registers};
 use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

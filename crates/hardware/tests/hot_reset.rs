@@ -1,11 +1,9 @@
 //! A link goes down under load: operations in flight end exactly once, and later ones work.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function};
+use crate::common::{config, dma, function};
 use engine::{Completion, Simulation};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, Side};

@@ -5,12 +5,10 @@
 //! what was there when it was asked for or what was written while it was under way, nothing older and nothing else. A
 //! core that has read a register of a device finds in memory what the device had written before it answered.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{F0, config, dma, function};
+use crate::common::{F0, config, dma, function};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

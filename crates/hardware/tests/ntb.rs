@@ -1,8 +1,7 @@
 //! Non-transparent bridges: TLPs reach the right place in another host, with a latency that is the sum of the parts,
 //! and leave no stale state.
 
-mod common;
-
+use crate::common;
 use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

@@ -1,11 +1,9 @@
 //! A device with two upstream links: events at one port do not affect the other.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma};
+use crate::common::{config, dma};
 use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

@@ -1,8 +1,6 @@
 //! Requests without a completer are completed as unsupported instead of timing out (base spec 2.3.1).
 
-mod common;
-
-use common::{F0, config, function};
+use crate::common::{F0, config, function};
 use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

@@ -3,12 +3,10 @@
 //! A device reads and writes a few pages at random through an IOTLB of one entry. A core unmaps one page after another
 //! with draining invalidations; once its wait ends, the page's frame must not change.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function, write_registers};
+use crate::common::{config, dma, function, write_registers};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};

@@ -1,12 +1,10 @@
 //! A function that is reached otherwise than over the own fabric, though its address there is that of a local one in another
 //! segment, is a function of its own: nothing that is meant for the one comes to the other.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::{MAGIC, Machine, machine, report};
+use crate::common::{MAGIC, Machine, machine, report};
 use engine::Handle;
 use hardware::Fabric;
 use hardware::memory::CoreId;

@@ -1,8 +1,6 @@
 //! A machine boots, finds its devices, and its driver makes one work.
 
-mod common;
-
-use common::{MAGIC, Machine, machine};
+use crate::common::{self, MAGIC, Machine, machine};
 use kernel::DmaMode;
 use platform::cpu::CpuId;
 use platform::irq::Affinity;

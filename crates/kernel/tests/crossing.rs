@@ -1,8 +1,7 @@
 //! A core uses a device below another socket: what crosses the interconnect, for what, and who waits for it.
 
-mod common;
-
-use common::sink::{Machine, Setup, setup};
+use crate::common;
+use crate::common::sink::{Machine, Setup, setup};
 use hardware::memory::{Cause, LINE, MemoryCounters, NodeId};
 use platform::cpu::{Cpu, CpuId};
 use platform::mmio::{MemoryType, Mmio};

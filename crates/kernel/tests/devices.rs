@@ -1,11 +1,10 @@
 //! The project's own devices as the PCI core finds them: a drive with two ports, one on each node, and a NIC of two
 //! functions.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::common;
 use devices::nic::{Nic, NicParams};
 use devices::nvme::{MemoryMedia, Nvme, NvmeParams};
 use engine::Simulation;

@@ -1,10 +1,8 @@
 //! The DMA API: what a device reaches, and what it does not any more.
 
-mod common;
-
 use std::rc::Rc;
 
-use common::{Machine, machine_with, params};
+use crate::common::{Machine, machine_with, params};
 use kernel::DmaMode;
 use platform::dma::{Direction, DmaOps};
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};

@@ -1,13 +1,11 @@
 //! Domains that their owner fills: a function reaches what was mapped for it where it was mapped, in one domain after another, and
 //! functions that the IOMMU cannot tell apart are in the same one.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::behind::Behind;
-use common::{DEVICE, Machine, VENDOR, machine, reg};
+use crate::common::behind::Behind;
+use crate::common::{DEVICE, Machine, VENDOR, machine, reg};
 use kernel::{DmaMode, IommuDomain};
 use platform::Error;
 use platform::cpu::{Async, Cpu, Node};

@@ -1,8 +1,6 @@
 //! Errors that functions report: corrected ones are counted, others cured or the function is given up.
 
-mod common;
-
-use common::{MAGIC, Machine, Model, machine_of, params, report};
+use crate::common::{MAGIC, Machine, Model, machine_of, params, report};
 use engine::Seed;
 use hardware::link::{ErrorInjector, LinkId};
 use kernel::{DmaMode, ErrorCounters};

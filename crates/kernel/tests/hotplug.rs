@@ -1,8 +1,6 @@
 //! Devices that go without notice, and come back.
 
-mod common;
-
-use common::{DEVICE, MAGIC, Machine, Model};
+use crate::common::{DEVICE, MAGIC, Machine, Model};
 use kernel::DmaMode;
 use platform::Error;
 use units::Duration;

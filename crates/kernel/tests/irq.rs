@@ -1,11 +1,9 @@
 //! Interrupts arrive where they should, as often as they should, and nowhere else.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::{Machine, Model, machine};
+use crate::common::{self, Machine, Model, machine};
 use kernel::DmaMode;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::device::{DeviceBus, Dma, FunctionIndex, Token};

@@ -1,11 +1,9 @@
 //! Pages by node: policies, what happens when a node has none, and moving them.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
-use common::{Machine, machine};
+use crate::common::{Machine, machine};
 use kernel::DmaMode;
 use platform::Error;
 use platform::cpu::{CpuId, Node};

@@ -1,8 +1,6 @@
 //! A program finds out where things are and puts itself, its memory and its interrupts elsewhere.
 
-mod common;
-
-use common::{Machine, machine, machine_with, params};
+use crate::common::{Machine, machine, machine_with, params};
 use kernel::{DmaMode, KernelCosts};
 use platform::Error;
 use platform::cpu::{CpuId, Node};

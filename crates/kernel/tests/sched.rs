@@ -1,11 +1,9 @@
 //! Tasks share cores: fairly, by priority, within their affinity, and interrupts come first.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::{Machine, machine_with, params};
+use crate::common::{Machine, machine_with, params};
 use kernel::{DmaMode, Kernel, KernelCosts, TaskInfo};
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::{Priority, TaskId, TaskParams};

@@ -1,11 +1,9 @@
 //! Stores to a device through mappings of each memory type: which TLPs arrive, when, and what the core pays.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
-use common::sink::{Machine, Setup, setup};
+use crate::common::sink::{Machine, Setup, setup};
 use hardware::core::EvictionOrder;
 use hardware::link::{Credits, LinkId, Side};
 use platform::cpu::{Async, Cpu, CpuId};

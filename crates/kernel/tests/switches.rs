@@ -1,11 +1,9 @@
 //! What is behind a switch, there from the beginning or put in later: it gets bus numbers and addresses of the room that was kept
 //! free, is driven, and shares a domain with its neighbours where the switch would let them reach each other.
 
-mod common;
-
 use std::rc::Rc;
 
-use common::{Copier, CopierDriver, MAGIC, Model, link, params};
+use crate::common::{Copier, CopierDriver, MAGIC, Model, link, params};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointParams;

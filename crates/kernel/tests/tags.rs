@@ -1,8 +1,6 @@
 //! How many reads a device may have outstanding is what firmware and kernel agree with it and the root port.
 
-mod common;
-
-use common::{Model, machine_of, params};
+use crate::common::{Model, machine_of, params};
 use kernel::DmaMode;
 use platform::device::PortIndex;
 use units::Iova;

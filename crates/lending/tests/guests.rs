@@ -1,14 +1,11 @@
 //! Functions of other hosts in guests: borrowed while the guest uses them, within the guest's memory, and given back whatever ends
 //! it.
 
-mod common;
-mod guest;
-
 use std::rc::Rc;
 
-use common::copiers::MAGIC;
-use common::{Cluster, Hosts};
-use guest::{Guest, MEMORY, guest, guest_with};
+use crate::common::copiers::MAGIC;
+use crate::common::{Cluster, Hosts};
+use crate::guest::{Guest, MEMORY, guest, guest_with};
 use kernel::DmaMode;
 use platform::Error;
 use platform::cpu::{CpuId, Node};

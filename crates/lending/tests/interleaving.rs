@@ -1,13 +1,11 @@
 //! Whatever hosts borrow, give back and revoke, crash, reboot, cut, mend and pull out, with devices in the middle of copies: each
 //! function has one user at most, who is its lender's lessee, reaches nothing that another has, and works for whoever has it.
 
-mod common;
-
 use std::pin::Pin;
 use std::rc::Rc;
 
-use common::copiers::CopierBinding;
-use common::{Cluster, Flight, Outcome};
+use crate::common::copiers::CopierBinding;
+use crate::common::{Cluster, Flight, Outcome};
 use kernel::DmaMode;
 use platform::Error;
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! What a lent function can reach.
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use kernel::DmaMode;
 use units::{Duration, Iova};
 

@@ -2,19 +2,16 @@
 //! refuses is refused, and a rogue function reaches what the table says and nothing else. The table of the documentation is
 //! compared with [`settings::isolation`] here, too.
 
-mod common;
-mod guest;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use common::Cluster;
-use common::copiers::CopierBinding;
+use crate::common::Cluster;
+use crate::common::copiers::CopierBinding;
+use crate::guest::{self, Guest, MEMORY};
 use devices::rogue::{LINE, Rogue, RogueHandle, RogueTries};
 use engine::Seed;
-use guest::{Guest, MEMORY};
 use hardware::{RequestEnd, RequestStop};
 use kernel::DmaMode;
 use settings::{FunctionHolder, FunctionReach, ReachExtent, isolation};

@@ -1,12 +1,10 @@
 //! A function of another host is used like one's own, has one user at a time, and leaves nothing behind.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
-use common::copiers::MAGIC;
-use common::{Cluster, Hosts, Outcome};
+use crate::common::copiers::MAGIC;
+use crate::common::{Cluster, Hosts, Outcome};
 use kernel::DmaMode;
 use platform::Error;
 use platform::device::{Device, DeviceBus, Function, PortIndex, Reset};

@@ -1,8 +1,6 @@
 //! A host that says whatever it likes to a lender's service: it gets nothing but what it may have, and nothing is left of it.
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use kernel::DmaMode;
 use platform::Error;
 use platform::cpu::{Async, Cpu};

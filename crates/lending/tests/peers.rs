@@ -1,11 +1,9 @@
 //! Borrowed functions reach each other, of one lender and of two, and functions of the borrower reach them.
 
-mod common;
-
 use std::rc::Rc;
 
-use common::copiers::CopierBinding;
-use common::{Cluster, Hosts};
+use crate::common::copiers::CopierBinding;
+use crate::common::{Cluster, Hosts};
 use kernel::DmaMode;
 use platform::Error;
 use platform::dma::Direction;

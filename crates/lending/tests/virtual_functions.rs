@@ -1,11 +1,9 @@
 //! Virtual functions of one device are lent to different hosts, as functions of their own.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use common::{Cluster, Hosts};
+use crate::common::{Cluster, Hosts};
 use devices::nic::{Nic, NicParams, VirtualParams};
 use hardware::ethernet::CableParams;
 use kernel::DmaMode;

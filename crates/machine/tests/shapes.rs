@@ -163,7 +163,7 @@ fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_ref
 }
 
 /// The pages in docs/reference are generated from the types that read files. After a change of keys:
-/// `UPDATE_EXPECT=1 cargo test -p nearfar-machine --test shapes`.
+/// `UPDATE_EXPECT=1 cargo test -p nearfar-machine --test all shapes`.
 #[test]
 fn reference_pages_are_those_of_the_reader() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");

@@ -55,6 +55,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`mod@bench`], [`suite`] | one test of pcie-bench on a machine with a card; all of them |
+//! | [`batch`] | many such tests on all cores |
 //! | [`mod@compare`], [`mod@fit`] | rows that were measured against the same rows simulated; figures fitted to them |
 //! | [`computer`], [`scenario`] | a scenario of programs on computers, or of pcie-bench, with results as typed values |
 //! | [`counters`] | what was counted meanwhile, and which resource binds |
@@ -63,7 +64,6 @@
 //! | [`lend_cost`] | what a program pays for a lent device |
 //! | [`peers`] | what GPUs copy to each other |
 //! | [`prototype`] | a device of your own in a slot of a simulated host |
-//! | [`reproduce`] | claims of papers, judged |
 //! | [`trace`] | what passes the links, packet by packet |
 //! | [`draw`] | a scenario as a picture |
 //! | [`cache`] | results that were simulated before |
@@ -71,7 +71,7 @@
 //! Types of other crates in this interface are re-exported under the crates' names: [`machine`], [`platform`],
 //! [`results`], [`units`] and [`wire`].
 
-mod batch;
+pub mod batch;
 pub mod bench;
 pub mod cache;
 pub mod changes;
@@ -89,7 +89,6 @@ mod plain;
 pub mod progress;
 pub mod prototype;
 pub mod records;
-pub mod reproduce;
 pub mod scenario;
 pub mod suite;
 // Hardware built from files, for tests and fuzzing of its parts; not part of the public interface.
@@ -104,3 +103,6 @@ pub use machine::Library;
 pub use progress::{Progress, Silent};
 pub use records::Record;
 pub use {machine, platform, results, units, wire};
+// What measures inside of simulated computers sees their parts; not part of the public interface.
+#[doc(hidden)]
+pub use {drivers, engine, hardware, kernel, tester, virt, workloads};

@@ -1,13 +1,11 @@
 //! Accounts add up whatever happens: no resource is used for more than the time that passes, and what cores do adds up to their
 //! time. Each run checks this at its end (`computer::violations`).
 
-mod scenario;
-
+use crate::scenario::loaded;
 use machine::{Action, ComputerScenario, ComputerSetup, Doc, EventSetup, LinkPlace, Trigger};
 use nearfar::computer::{Counts, run_counted};
 use nearfar::counters::Kind;
 use nearfar::{Library, Silent};
-use scenario::loaded;
 use units::Duration;
 
 fn counts(text: &str) -> Counts {

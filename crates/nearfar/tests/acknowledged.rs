@@ -1,12 +1,10 @@
 //! What a drive has acknowledged reads back, whatever happens to its host, its slot and its link.
 
-mod scenario;
-
+use crate::scenario::{HEAD, event, host, loaded, program};
 use engine::Seed;
 use nearfar::Silent;
 use nearfar::computer::{FinishedProgram, run};
 use proptest::prelude::*;
-use scenario::{HEAD, event, host, loaded, program};
 
 const WRITERS: usize = 8;
 

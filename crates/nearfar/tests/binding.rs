@@ -1,12 +1,10 @@
 //! What is said to bind does: with more of it things go faster, and with more of something else they do not.
 
-mod scenario;
-
+use crate::scenario::{self, cable, host, host_with_nic, loaded, program};
 use machine::{Doc, Library, Scenario, Setup};
 use nearfar::computer;
 use nearfar::counters::{Binding, Kind};
 use nearfar::progress::Silent;
-use scenario::{cable, host, host_with_nic, loaded, program};
 
 /// At least so much faster with more of what binds, at most so much with more of anything else.
 const FASTER: f64 = 1.04;

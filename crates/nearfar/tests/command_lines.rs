@@ -1,10 +1,8 @@
 //! Command lines of programs that cannot be are refused before anything runs, at their line, with what would be right.
 
-mod scenario;
-
+use crate::scenario::octo::{LINKS, TEAM, octo};
+use crate::scenario::{self, HEAD, cable, host, host_with_nic, loaded};
 use nearfar::computer;
-use scenario::octo::{LINKS, TEAM, octo};
-use scenario::{HEAD, cable, host, host_with_nic, loaded};
 
 /// A host with a drive, a NIC on a cable and one without, and a program on four of its cores.
 fn check(run: &str) -> Result<(), String> {

@@ -1,13 +1,11 @@
 //! What crosses between a host's sockets for its card: nothing at all if the card has a function at each socket and these are one
 //! network device; for every other organisation something of each cause, if a program is remote from its NIC.
 
-mod scenario;
-
+use crate::scenario::octo::{LINKS, TEAM, multi_pf, octo};
+use crate::scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 use nearfar::computer;
 use nearfar::counters::{HostCounters, Window};
 use nearfar::progress::Silent;
-use scenario::octo::{LINKS, TEAM, multi_pf, octo};
-use scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 
 /// Causes that a card has.
 const CAUSES: [&str; 5] = ["dma", "mmio-doorbell", "mmio-register", "mmio-wc", "interrupt"];

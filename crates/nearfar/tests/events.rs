@@ -1,9 +1,8 @@
 //! What happens while programs run: who is moved is there afterwards, and who loses a cable for a while goes on.
 
-mod scenario;
-
 use std::cell::{Cell, RefCell};
 
+use crate::scenario::{AtEnd, HEAD, cable, event, host, loaded, program};
 use hardware::ethernet::CableEnd;
 use hardware::link::Side;
 use nearfar::computer::{Computers, FinishedProgram, run_counted, run_watched};
@@ -11,7 +10,6 @@ use nearfar::progress::Silent;
 use platform::cpu::{CpuId, Node};
 use platform::device::FunctionIndex;
 use platform::net::{Coalescing, PacketDevice};
-use scenario::{AtEnd, HEAD, cable, event, host, loaded, program};
 use units::Duration;
 use virt::placement::IoThreads;
 use wire::nic::registers::counter;

@@ -1,11 +1,10 @@
 //! Whatever figure of a machine, card, NIC, drive or kernel is made extreme: it is refused when it is read, or it works, or it is
 //! said why not, at the latest after a simulated day. Nothing panics.
 
-mod scenario;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration as RealTime, Instant};
 
+use crate::scenario::{self, HEAD};
 use machine::{
     ComputerScenario, ComputerSetup, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, Scenario,
     Setup,
@@ -14,7 +13,6 @@ use nearfar::bench::Effort;
 use nearfar::computer::{ComputerError, Computers, run_counted};
 use nearfar::{Progress, Silent};
 use rayon::prelude::*;
-use scenario::HEAD;
 
 /// Values of the kind that `spelt` is of, which few figures can have.
 fn extremes(spelt: &str) -> Vec<String> {

@@ -1,10 +1,8 @@
 //! Programs on hosts with GPUs, from files to figures.
 
-mod scenario;
-
+use crate::scenario::{self, HEAD, event, host, loaded};
 use nearfar::computer::{self, ComputerError, FinishedProgram};
 use nearfar::progress::Silent;
-use scenario::{HEAD, event, host, loaded};
 
 const MACHINE: &str = "dolphin-e5-2603v4";
 

@@ -1,10 +1,8 @@
 //! Programs in virtual machines, from a scenario on.
 
-mod scenario;
-
+use crate::scenario::{self, HEAD, host, loaded, program};
 use nearfar::computer::{ComputerError, run, run_counted};
 use nearfar::progress::Silent;
-use scenario::{HEAD, host, loaded, program};
 
 const FIO: &str = "fio --name=x --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
 

@@ -264,5 +264,5 @@ fn main() -> ExitCode {
         ("a_read_of_a_drive", a_read_of_a_drive),
         ("an_octo_nics_segment", an_octo_nics_segment),
     ];
-    needs::run(Need::Program("valgrind"), tests)
+    needs::run([(Need::Program("valgrind"), tests)])
 }

@@ -1,10 +1,8 @@
 //! Devices lent between hosts of a scenario: programs use them, and see what becomes of cables, hosts and leases meanwhile.
 
-mod scenario;
-
+use crate::scenario::{self, HEAD, host, loaded, program};
 use nearfar::computer::{ComputerError, FinishedProgram, run};
 use nearfar::progress::Silent;
-use scenario::{HEAD, host, loaded, program};
 use units::Duration;
 use workloads::Report;
 

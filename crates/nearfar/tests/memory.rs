@@ -1,11 +1,9 @@
 //! The simulator's memory does not grow with what programs write, read, send and receive.
 
-mod scenario;
-
+use crate::scenario::{self, HEAD, cable, host_with_drive, host_with_nic, loaded, program};
 use allocation_counter::measure;
 use nearfar::Silent;
 use nearfar::computer::run;
-use scenario::{HEAD, cable, host_with_drive, host_with_nic, loaded, program};
 
 /// Most bytes that were allocated at once during a run.
 fn peak(text: &str) -> u64 {

@@ -1,10 +1,8 @@
 //! netperf through a slot that is narrower than the wire, against the analytic model of pcie-bench's section 3.
 
-mod scenario;
-
+use crate::scenario::{HEAD, cable, host, loaded, program};
 use nearfar::computer::{FinishedProgram, run};
 use nearfar::progress::Silent;
-use scenario::{HEAD, cable, host, loaded, program};
 use workloads::Report;
 
 /// Streams from host a to host b, of which one has a slot with few lanes.

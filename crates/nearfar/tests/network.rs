@@ -1,10 +1,9 @@
 //! Programs of two computers talk over a cable, from files to figures.
 
-mod scenario;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
+use crate::scenario::{self, HEAD, cable, host, host_with_nic, loaded, program};
 use machine::ComputerSetup;
 use nearfar::computer::{self, Computers, FinishedProgram};
 use nearfar::progress::Silent;
@@ -13,7 +12,6 @@ use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::{Pages, Policy};
 use platform::sync::Completion;
-use scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 use units::HostPhysical;
 
 /// Two hosts with a cable between them, one with a drive besides.

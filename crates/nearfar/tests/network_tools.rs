@@ -1,10 +1,8 @@
 //! Network tools with the options that people know: what they mean is what happens.
 
-mod scenario;
-
+use crate::scenario::{self, loaded, program, two_hosts};
 use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
-use scenario::{loaded, program, two_hosts};
 use workloads::Report;
 
 fn run(programs: &[(&str, &str, &str)]) -> Vec<FinishedProgram> {

@@ -1,12 +1,10 @@
 //! What is said to bind a program is on its way, whichever resource it is, and may change while it runs.
 
-mod scenario;
-
+use crate::scenario::{HEAD, cable, event, host, host_with_nic, loaded, program};
 use machine::{Library, Scenario, Setup};
 use nearfar::computer;
 use nearfar::counters::{Binding, Kind};
 use nearfar::progress::Silent;
-use scenario::{HEAD, cable, event, host, host_with_nic, loaded, program};
 
 /// What binds each program that is no server, with a quantity that it reports.
 fn bindings(text: &str, quantity: &str) -> Vec<(Binding, f64)> {

@@ -1,13 +1,11 @@
 //! pktgen, driver, NIC and link together against the analytic model of pcie-bench's section 3, and a capture of it.
 
-mod scenario;
-
+use crate::scenario::{self, loaded};
 use analytic::{Driver, Link, Nic, Omission, Traffic};
 use hardware::ethernet::CableEnd;
 use machine::ComputerSetup;
 use nearfar::computer::{Computers, FinishedProgram, Observer, PacketCosts, run, run_watched};
 use nearfar::progress::Silent;
-use scenario::loaded;
 use units::Bytes;
 
 fn reading(done: &[FinishedProgram], quantity: &str) -> f64 {

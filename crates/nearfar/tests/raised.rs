@@ -1,7 +1,7 @@
 //! The rule behind what binds: a tenth more of what is named improves the result by more than a tenth more of anything
 //! else that the program uses, or nothing is said to bind.
 //!
-//! A few shipped scenarios here; all of them with `NEARFAR_ALL=1 cargo test --release -p nearfar --test raised -- --nocapture`,
+//! A few shipped scenarios here; all of them with `NEARFAR_ALL=1 cargo test --release -p nearfar --test all raised -- --nocapture`,
 //! which prints each program and the share for which the rule holds.
 
 use machine::{ComputerScenario, ComputerSetup, Count, DeviceFile, Doc, HostSetup, Library, LinkGeneration};

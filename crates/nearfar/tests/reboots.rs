@@ -1,10 +1,8 @@
 //! Hosts and guests that are stopped by events: what was under way ends, what comes later runs on the new kernel.
 
-mod scenario;
-
+use crate::scenario::{AtEnd, HEAD, cable, event, host, host_with_nic, loaded, program, two_hosts};
 use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
-use scenario::{AtEnd, HEAD, cable, event, host, host_with_nic, loaded, program, two_hosts};
 
 fn run(text: &str, look: impl FnMut(&Computers)) -> Vec<FinishedProgram> {
     run_watched(&loaded(text), &Silent, &mut AtEnd(look)).unwrap_or_else(|error| panic!("{error}"))

@@ -1,16 +1,14 @@
 //! Rogue functions of scenarios, by an event or by a program, in each cell of the isolation table: with and without peers, in
 //! slots of the root complex and below a switch with access control. Each request ends where the table says.
 //!
-//! CI sends some in each cell; `NEARFAR_ROGUE_TRIES=100000 cargo test --release -p nearfar --test rogue` sends that many.
+//! CI sends some in each cell; `NEARFAR_ROGUE_TRIES=100000 cargo test --release -p nearfar --test all rogue` sends that many.
 
-mod scenario;
-
+use crate::scenario::{AtEnd, HEAD, event, host, load, loaded, program};
 use devices::rogue::LINE;
 use machine::DmaMode;
 use nearfar::Silent;
 use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use rayon::prelude::*;
-use scenario::{AtEnd, HEAD, event, host, load, loaded, program};
 use settings::{FunctionHolder, FunctionReach, ReachExtent, isolation};
 use workloads::Report;
 

@@ -1,11 +1,9 @@
 //! Random schedules of events on the scenarios that come with the program: whatever happens, accounts add up, programs end or are
 //! told to hang, and the same seed gives the same results.
 //!
-//! `NEARFAR_SCHEDULES=10000 cargo test -p nearfar --test schedules -- --ignored --nocapture` runs many, on all cores;
+//! `NEARFAR_SCHEDULES=10000 cargo test -p nearfar --test all schedules -- --ignored --nocapture` runs many, on all cores;
 //! `NEARFAR_SCHEDULE=lend-pool/17` runs one of them, and shows its events. Debug builds check `computer::violations` at the end of
 //! every run.
-
-mod scenario;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

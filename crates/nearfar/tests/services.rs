@@ -1,10 +1,8 @@
 //! Programs that others are run beside: a key-value store, messages there and back, a graph, loops over memory.
 
-mod scenario;
-
+use crate::scenario::{HEAD, cable, host_with_nic, loaded, program};
 use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
-use scenario::{HEAD, cable, host_with_nic, loaded, program};
 
 fn run(programs: &[(&str, &str, &str)]) -> Vec<FinishedProgram> {
     let text = [HEAD, &host_with_nic("a"), &host_with_nic("b"), &cable("a", "b", "")].concat();

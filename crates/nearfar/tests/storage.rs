@@ -1,16 +1,14 @@
 //! Programs on computers with drives, from files to figures.
 
-mod scenario;
-
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::scenario::{self, HEAD, host, host_with_drive, loaded, program};
 use files::Folder;
 use hardware::memory::NodeCounters;
 use machine::ComputerSetup;
 use nearfar::computer::{self, Account, ComputerError, Computers, FinishedProgram, Observer};
 use nearfar::progress::Silent;
-use scenario::{HEAD, host, host_with_drive, loaded, program};
 use units::Duration;
 
 fn try_run(text: &str) -> Result<Vec<FinishedProgram>, ComputerError> {

@@ -1,12 +1,10 @@
 //! Network devices made of several: a card with a link to each socket, by a team or by the NIC's driver, and channels.
 
-mod scenario;
-
+use crate::scenario::octo::{LINKS, TEAM, multi_pf, octo};
+use crate::scenario::{AtEnd, HEAD, cable, event, host, host_with_nic, load, loaded, program};
 use nearfar::computer::{self, Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::Node;
-use scenario::octo::{LINKS, TEAM, multi_pf, octo};
-use scenario::{AtEnd, HEAD, cable, event, host, host_with_nic, load, loaded, program};
 
 fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");

@@ -1,10 +1,8 @@
 //! A traffic source at a cable sends to a computer, from files to figures.
 
-mod scenario;
-
+use crate::scenario::{self, HEAD, host_with_nic, load, loaded, program};
 use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
-use scenario::{HEAD, host_with_nic, load, loaded, program};
 
 /// A host with a server and a source with a cable between them, and what the cable has besides.
 fn scenario(cable: &str, source: &str) -> String {

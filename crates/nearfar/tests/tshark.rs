@@ -1,17 +1,15 @@
 //! An independent reader, Wireshark's `tshark`, reads the captures of our wires as meant.
 
-mod scenario;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
 use nearfar::trace::{Decoded, Row, Span, computers, csv, pcapng};
 use needs::Need;
-use scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 
 /// What tshark says of the packets in `file`, a line for each with these fields; checksums are checked.
 fn read(file: &Path, fields: &[&str]) -> Vec<String> {

@@ -1,14 +1,12 @@
 //! Guests' disks on a drive of the host: is every byte where it was written, do machines and I/O threads go to the drive?
 
-mod scenario;
-
 use std::cell::RefCell;
 
+use crate::scenario::{AtEnd, HEAD, host, load, loaded, program};
 use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::Node;
 use platform::memory::PhysAddr;
-use scenario::{AtEnd, HEAD, host, load, loaded, program};
 
 /// The drive's node.
 const NEAR: u8 = 1;

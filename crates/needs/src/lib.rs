@@ -1,7 +1,8 @@
 //! Tests with external requirements: measured data, another program.
 //!
-//! A test that returns early without its data counts as passed. Such tests are therefore in files of their own with
-//! `harness = false`, and end with [`tests!`], which makes them `ignored` in the summary if a requirement is missing.
+//! A test that returns early without its data counts as passed. Such tests are therefore in files of their own, which end with
+//! [`tests!`], of a test program of their own, `tests/external.rs` with `harness = false`, which ends with [`main!`]. They are
+//! `ignored` in the summary if a requirement is missing.
 //! If `NEARFAR_REQUIRE_DATA` is set to anything but `0`, they run, and fail.
 
 use std::path::PathBuf;
@@ -77,31 +78,49 @@ fn fate(missing: Option<String>, required: bool) -> Fate {
     }
 }
 
-/// Runs tests by name with the options of `cargo test`. For [`tests!`].
-pub fn run(need: Need, tests: Vec<(&'static str, fn())>) -> ExitCode {
-    let required =
+/// Tests by name, with what they need.
+pub type Tests = (Need, Vec<(&'static str, fn())>);
+
+/// Runs tests with the options of `cargo test`. For [`main!`].
+pub fn run(all: impl IntoIterator<Item = Tests>) -> ExitCode {
+    let is_required =
         std::env::var_os("NEARFAR_REQUIRE_DATA").is_some_and(|value| !value.is_empty() && value != "0");
-    let fate = fate(need.missing(), required && !matches!(need, Need::LargeProgram(_)));
-    let trials = tests.into_iter().map(|(name, test)| {
-        let failure = if let Fate::Fail(what) = &fate { Some(what.clone()) } else { None };
-        let body = move || match failure {
-            Some(what) => Err(format!("{what}, and NEARFAR_REQUIRE_DATA is set").into()),
-            None => {
-                test();
-                Ok(())
-            }
-        };
-        Trial::test(name, body).with_kind(need.kind()).with_ignored_flag(fate == Fate::Ignored)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let mut trials = Vec::new();
+    for (need, tests) in all {
+        let fate = fate(need.missing(), is_required && !matches!(need, Need::LargeProgram(_)));
+        trials.extend(tests.into_iter().map(|(name, test)| {
+            let failure = if let Fate::Fail(what) = &fate { Some(what.clone()) } else { None };
+            let body = move || match failure {
+                Some(what) => Err(format!("{what}, and NEARFAR_REQUIRE_DATA is set").into()),
+                None => {
+                    test();
+                    Ok(())
+                }
+            };
+            // Without the test program's own name.
+            let name = name.split_once("::").map_or(name, |(_, name)| name);
+            Trial::test(name, body).with_kind(need.kind()).with_ignored_flag(fate == Fate::Ignored)
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// The `main` of a test file, with its requirement and the names of its tests.
+/// The tests of a file, with their requirement.
 #[macro_export]
 macro_rules! tests {
     ($need:expr; $($test:ident),+ $(,)?) => {
+        pub fn tests() -> $crate::Tests {
+            ($need, vec![$((concat!(module_path!(), "::", stringify!($test)), $test as fn())),+])
+        }
+    };
+}
+
+/// The `main` of a program of such files.
+#[macro_export]
+macro_rules! main {
+    ($($file:ident),+ $(,)?) => {
         fn main() -> std::process::ExitCode {
-            $crate::run($need, vec![$((stringify!($test), $test as fn())),+])
+            $crate::run([$($file::tests()),+])
         }
     };
 }

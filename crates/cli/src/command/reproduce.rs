@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::Library;
-use nearfar::reproduce::{self, AskedClaims, Options, Reproduction, SEEDS, data_folder};
+use papers::{AskedClaims, Options, Reproduction, SEEDS, data_folder};
 use results::Provenance;
 use results::claims::{ClaimFile, ClaimResult, Evidence, Verdict, claim_cells, claims_table, count_line};
 use results::report::Report;
@@ -72,7 +72,7 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
     };
     check_changes(&options.library.aside(), &arguments.set)?;
     let mut seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
-    let asked: Vec<AskedClaims> = seeds.iter().map(|seed| reproduce::asked(seed, &options)).collect();
+    let asked: Vec<AskedClaims> = seeds.iter().map(|seed| papers::asked(seed, &options)).collect();
     // Of several papers, those that have such a figure or experiment.
     let is_there = |asked: &AskedClaims| !asked.experiments.is_empty();
     if !asked.iter().any(is_there) {
@@ -91,7 +91,7 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
     let (mut all, mut provenance, mut charts) = (Vec::new(), Provenance::default(), Vec::new());
     for seed in seeds {
         let began = Instant::now();
-        let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
+        let done = papers::reproduce(seed, &options, progress::of(common).as_ref())?;
         provenance = output::provenance(arguments.seed, &[("--set", &arguments.set)], &options.library);
         if !to_stdout {
             output::heading(&provenance);

@@ -9,7 +9,7 @@ use units::{BarOffset, BitRate, Bytes, Duration, Time};
 use wire::pcie::config::caps::{self, id};
 use wire::pcie::config::{ConfigSpace, msix};
 
-use super::common::back_end::BackEnd;
+use crate::common::back_end::BackEnd;
 
 /// Bytes of memory per device, from address 0.
 pub const MEMORY: usize = 16 << 20;

@@ -10,9 +10,9 @@ use wire::nic::descriptor::{NETWORK_CHECKSUM, TRANSPORT_CHECKSUM};
 use wire::nic::registers::{self as regs, control, counter, feature, queue, rss};
 use wire::nic::toeplitz::EXAMPLE_KEY;
 
-use super::common::back_end::BackEnd;
 use super::driver::{Queue, enable};
 use super::{A, B, datagram, frame, mac, segment};
+use crate::common::back_end::BackEnd;
 use crate::on_both_back_ends;
 
 const F0: FunctionIndex = FunctionIndex(0);

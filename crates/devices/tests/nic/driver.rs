@@ -4,7 +4,7 @@ use wire::nic::descriptor::{END, LEN, REPORT};
 use wire::nic::registers::{self as regs, control, queue};
 use wire::nic::{Completion, RxDescriptor, TxDescriptor};
 
-use super::common::back_end::BackEnd;
+use crate::common::back_end::BackEnd;
 
 /// Bytes of memory that each queue uses: ring, completions, then buffers.
 const QUEUE_BYTES: u64 = 1 << 20;

@@ -13,8 +13,8 @@ use platform::socket::TcpListener;
 use platform::sync::Completion;
 use units::Duration;
 
+use super::{ADDRESSES, PORT, connected, network};
 use crate::common::{Pair, Setup};
-use crate::{ADDRESSES, PORT, connected, network};
 
 /// Runs a program on a core of a host, which gets the kernel's face.
 fn program<T: 'static, F: Future<Output = T> + 'static>(

@@ -10,9 +10,9 @@ use platform::memory::Policy;
 use platform::socket::{KeepAlive, TcpInfo};
 use units::{BitRate, Duration};
 
+use super::{ADDRESSES, PORT, connected};
 use crate::common::streams::{bytes, receive, send};
 use crate::common::{Pair, Setup};
-use crate::{ADDRESSES, PORT, connected};
 
 /// Streams from host 0 to host 1, all at once; what their senders know in the end, and how long it took.
 fn streams(pair: &Pair, count: u16, length: usize) -> (Vec<TcpInfo>, Duration) {

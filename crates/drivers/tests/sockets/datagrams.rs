@@ -10,9 +10,9 @@ use platform::block::Segment;
 use platform::memory::Policy;
 use units::Duration;
 
+use super::{ADDRESSES, connected, faults, network};
 use crate::common::streams::bytes;
 use crate::common::{Pair, Setup};
-use crate::{ADDRESSES, connected, faults, network};
 
 #[test]
 fn datagrams_keep_their_limits() {

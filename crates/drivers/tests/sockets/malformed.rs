@@ -9,9 +9,9 @@ use platform::socket::InetCounters;
 use proptest::prelude::*;
 use units::Duration;
 
+use super::{connected, network};
 use crate::common::spoilt::{DATAGRAMS, Fault, Kind, Spoilt, attack, spoilt};
 use crate::common::{ADDRESSES, Buffers, Pair, Setup};
-use crate::{connected, network};
 
 /// Each packet is one of those that the protocols count.
 fn assert_all_counted(c: &InetCounters) {

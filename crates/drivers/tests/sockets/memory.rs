@@ -8,10 +8,10 @@ use platform::memory::{PAGE, Policy};
 use platform::socket::BufferSizes;
 use units::Duration;
 
+use super::malformed::free_pages;
+use super::{ADDRESSES, PORT, connected, network};
 use crate::common::Setup;
 use crate::common::streams::{bytes, receive, send};
-use crate::malformed::free_pages;
-use crate::{ADDRESSES, PORT, connected, network};
 
 /// Connections that have sent, and have nothing to send, keep no pages for what they may send next.
 #[test]

@@ -14,9 +14,9 @@ use platform::socket::{BufferSizes, TcpStream};
 use platform::sync::{Completion, until};
 use units::{BitRate, Duration};
 
+use super::{ADDRESSES, PORT, connected, network};
 use crate::common::streams::{bytes, receive};
 use crate::common::{Pair, Setup};
-use crate::{ADDRESSES, PORT, connected, network};
 
 /// User memory.
 fn memory(cpu: &Cpu, kernel: &Rc<dyn Kernel>, length: u64) -> Pages {

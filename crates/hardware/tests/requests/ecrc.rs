@@ -10,8 +10,8 @@ use wire::pcie::config::pcie_cap;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::common::F0;
 use super::{Bench, CARD, ID, LINK, Setup, bench, pattern};
+use crate::common::F0;
 
 /// Enables ECRC generation at both ends and, with `check`, ECRC checking.
 fn protect(bench: &Bench, check: bool) {

@@ -15,7 +15,7 @@ use units::{Duration, HostPhysical, Iova, Time};
 use wire::pcie::config::{acs, caps, header};
 use wire::pcie::{Bdf, FlowClass};
 
-use super::common::{config, dma, function};
+use crate::common::{config, dma, function};
 
 /// First device address; each device has 1 MiB, of which its BAR takes the first `BAR` bytes.
 pub const DEVICES: u64 = 0xe000_0000;

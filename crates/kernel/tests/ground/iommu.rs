@@ -10,7 +10,7 @@ use wire::pcie::Bdf;
 use wire::vtd::Features;
 use wire::vtd::tables::TableMemory;
 
-use crate::plain::Memory;
+use super::plain::Memory;
 
 pub const FEATURES: Features = Features {
     host_address_bits: 46,

@@ -18,8 +18,8 @@ use wire::pcie::{Bdf, Generation, Width};
 use wire::vtd::Features;
 use wire::vtd::tables::TableMemory;
 
+use super::iommu::{FEATURES, Iommu};
 use crate::common::{DEVICE, MAGIC, VENDOR, reg};
-use crate::iommu::{FEATURES, Iommu};
 
 /// What an access to memory takes here.
 const ACCESS: Duration = Duration::from_ns(10);

@@ -199,7 +199,7 @@ impl Lending {
 
 /// The borrowings of computers.
 #[derive(Clone, Copy)]
-pub(crate) struct Cluster<'a>(pub(super) &'a Computers);
+pub struct Cluster<'a>(pub(super) &'a Computers);
 
 impl Cluster<'_> {
     /// Starts the initial borrowings selected by `is_asked`.
@@ -265,7 +265,10 @@ impl Cluster<'_> {
 
     /// Starts the scenario's `number`th borrowing at once. Resolves when drivers have been offered the function, or
     /// the guest has been notified.
-    pub(crate) fn borrow(self, number: usize) -> Async<'static, Result<(), Error>> {
+    ///
+    /// # Errors
+    /// As the lender and the borrower report them.
+    pub fn borrow(self, number: usize) -> Async<'static, Result<(), Error>> {
         let (freed, parties) = (self.let_go(number), self.parties(number));
         match self.borrowing_vm(number) {
             None => Box::pin(async move {

@@ -91,7 +91,7 @@ use platform::socket::{Network, Route};
 use platform::sync::Completion;
 use rules::{OwnTeam, Rules};
 use thiserror::Error;
-use traffic::{PacketGenerator, TrafficSource};
+use traffic::TrafficSource;
 use units::Time;
 use virt::Vm;
 use virt::disk::Vdisk;
@@ -105,12 +105,15 @@ use crate::topology::{self, TopologyError};
 pub use ::kernel::SysNode;
 pub use accounting::Account;
 use accounting::{Accounting, Booked};
+#[doc(hidden)]
+pub use cluster::Cluster;
 use counting::Counting;
 pub(crate) use counting::device_names;
 pub(crate) use counting::readings;
 pub use counting::{Arrival, Counted};
 use device::BlockFiles;
-pub(crate) use device::{drivers, nic_driver, nic_driver_params};
+#[doc(hidden)]
+pub use device::{drivers, nic_driver, nic_driver_params};
 pub use finished::{Counts, FinishedProgram, Subject, Warning};
 pub(crate) use kept::{is_repeatable, try_kept};
 pub use nvme::{NvmePages, nvme_pages};
@@ -118,6 +121,8 @@ pub use nvme::{NvmePages, nvme_pages};
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
 pub use run::{run, run_all, run_counted};
+#[doc(hidden)]
+pub use traffic::PacketGenerator;
 // Internals of a running simulation, for tests; not part of the public interface.
 #[doc(hidden)]
 pub use invariants::violations;
@@ -569,7 +574,7 @@ fn functions(fabric: &Fabric, device: EndpointId, link: PortIndex) -> Vec<Bdf> {
 
 impl Computers {
     /// Borrowings between the hosts.
-    pub(crate) fn cluster(&self) -> cluster::Cluster<'_> {
+    pub fn cluster(&self) -> cluster::Cluster<'_> {
         cluster::Cluster(self)
     }
 
@@ -758,7 +763,7 @@ impl Computers {
     }
 
     /// Unplugs a device or plugs it back in.
-    pub(crate) fn set_present(&self, device: (usize, usize), present: bool) {
+    pub fn set_present(&self, device: (usize, usize), present: bool) {
         match present {
             true => self.connections.borrow_mut().out.remove(&device),
             false => self.connections.borrow_mut().out.insert(device),
@@ -809,7 +814,7 @@ impl Computers {
     }
 
     /// Packet generators, in the scenario's order.
-    pub(crate) fn generators(&self) -> &[PacketGenerator] {
+    pub fn generators(&self) -> &[PacketGenerator] {
         &self.generators
     }
 

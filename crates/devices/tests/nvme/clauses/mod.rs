@@ -39,10 +39,10 @@ macro_rules! clauses {
     ($( $(#[$attribute:meta])* fn $name:ident($driver:ident) $body:block )*) => {
         $( $(#[$attribute])* #[allow(unused_mut)] fn $name(mut $driver: Driver) $body )*
         mod on_bench {
-            $( #[test] fn $name() { super::$name($crate::clauses::on_bench()); } )*
+            $( #[test] fn $name() { super::$name($crate::nvme::clauses::on_bench()); } )*
         }
         mod on_fabric {
-            $( #[test] fn $name() { super::$name($crate::clauses::on_fabric()); } )*
+            $( #[test] fn $name() { super::$name($crate::nvme::clauses::on_fabric()); } )*
         }
     };
 }

@@ -1,0 +1,10 @@
+//! Tests that need measured data or other programs.
+
+mod accuracy;
+mod bad_days;
+mod lspci;
+mod nvme;
+mod pages;
+mod your_machine;
+
+needs::main!(accuracy, bad_days, lspci, nvme, pages, your_machine);

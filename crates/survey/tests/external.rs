@@ -1,0 +1,5 @@
+//! Tests that need measured data or other programs.
+
+mod golden;
+
+needs::main!(golden);

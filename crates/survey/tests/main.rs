@@ -1,0 +1,3 @@
+//! Sources of real machines, read.
+
+mod formats;

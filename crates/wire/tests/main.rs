@@ -1,0 +1,7 @@
+//! Layouts and formats.
+
+mod config;
+mod layouts;
+mod packets;
+mod tables;
+mod vtd;
