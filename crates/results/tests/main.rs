@@ -5,3 +5,4 @@ mod published_device_lending;
 mod published_ioctopus;
 mod published_kpio_wc;
 mod published_pciebench;
+mod tools;

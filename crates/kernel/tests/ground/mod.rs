@@ -186,7 +186,8 @@ fn only_a_host_as_ground_names_hardware() {
         if at.is_dir() {
             return std::fs::read_dir(at).unwrap().for_each(|entry| look(&entry.unwrap().path(), found));
         }
-        if ["ground/host.rs", "ground/access.rs", "tests/ground/mod.rs"].iter().any(|file| at.ends_with(file)) {
+        if ["ground/host.rs", "ground/access.rs", "tests/ground/mod.rs"].iter().any(|file| at.ends_with(file))
+        {
             return;
         }
         let text = std::fs::read_to_string(at).unwrap();
