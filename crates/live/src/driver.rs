@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
-use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 
 use crate::function::LiveFunction;
 use crate::memory::LiveMemory;
@@ -56,6 +56,19 @@ impl PciBinding for LiveBinding {
             self.present.borrow_mut().retain(|function| !Rc::ptr_eq(function, &self.function));
             self.function.device.free_irqs(cpu).await;
         })
+    }
+
+    fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
+        match state {
+            // The guest's driver finds out, and resets the function if it wants to.
+            ChannelState::Normal => Recovery::CanRecover,
+            ChannelState::Frozen => Recovery::NeedReset,
+            ChannelState::Gone => Recovery::Disconnect,
+        }
+    }
+
+    fn slot_reset<'a>(&'a self, _: &'a Cpu) -> Async<'a, Recovery> {
+        Box::pin(async { Recovery::CanRecover })
     }
 
     fn configure_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {

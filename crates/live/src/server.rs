@@ -26,6 +26,9 @@ const SLICE: Duration = Duration::from_us(200);
 /// not make up for it.
 const BEHIND: Duration = Duration::from_ms(20);
 
+/// Interval between looks at kernels' logs.
+const LOG_INTERVAL: Duration = Duration::from_ms(50);
+
 /// Why functions cannot be served.
 #[derive(Debug, Error)]
 pub enum LiveError {
@@ -83,6 +86,15 @@ pub enum LiveEvent<'a> {
     Gone(&'a LiveFunctionInfo, &'a io::Error),
     /// A program of a simulated host, or an event, has ended.
     Ended(&'a FinishedProgram),
+    /// The kernel below a guest has logged a line, such as an error that its root port was told of.
+    Logged {
+        /// Index of the host in the scenario.
+        host: usize,
+        /// When.
+        at: Time,
+        /// What.
+        line: &'a str,
+    },
     /// A guest in lock-step has ended.
     Clocked(&'a GuestTime),
 }
@@ -172,8 +184,10 @@ pub fn serve(
         let infos: Vec<LiveFunctionInfo> = endpoints.iter().map(|endpoint| endpoint.info.clone()).collect();
         tell(LiveEvent::Ready(&infos));
         let tell = &mut tell;
+        let logged = session.simulation().now();
+        let once = options.once;
         let mut attendance =
-            Attendance { session, hosts: &hosts, endpoints, once: options.once, has_served: false, tell };
+            Attendance { session, hosts: &hosts, endpoints, once, has_served: false, logged, tell };
         match options.clock {
             LiveClock::Wall => follow_wall(&mut attendance, stop),
             LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop),
@@ -236,6 +250,8 @@ pub struct Attendance<'a, 's> {
     pub endpoints: Vec<LiveEndpoint>,
     once: bool,
     has_served: bool,
+    /// Until when kernels' logs have been told.
+    logged: Time,
     /// Is told what happens.
     pub tell: &'a mut dyn FnMut(LiveEvent<'_>),
 }
@@ -288,7 +304,26 @@ impl Attendance<'_, '_> {
     pub fn run_until(&mut self, time: Time) -> Result<(), LiveError> {
         self.session.run_until(time)?;
         self.session.ended(|done| (self.tell)(LiveEvent::Ended(done)));
+        if time > self.logged + LOG_INTERVAL {
+            self.tell_logs();
+        }
         Ok(())
+    }
+
+    /// Tells what the kernels below the guests have logged since the last call.
+    fn tell_logs(&mut self) {
+        let now = self.session.simulation().now();
+        let mut hosts: Vec<usize> = self.endpoints.iter().map(|endpoint| endpoint.info.host).collect();
+        hosts.dedup();
+        for host in hosts {
+            for (at, line) in self.session.kernel(host).log() {
+                // The link repeats what is corrected; counters say how often.
+                if at > self.logged && !line.contains(": corrected error") {
+                    (self.tell)(LiveEvent::Logged { host, at, line: &line });
+                }
+            }
+        }
+        self.logged = now;
     }
 
     /// Whether all have come and gone.
@@ -301,12 +336,14 @@ impl Attendance<'_, '_> {
 fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Result<(), LiveError> {
     let mut clock = WallClock::starting(attendance.session.simulation().now());
     loop {
-        let now = attendance.session.simulation().now();
-        let wanted = clock.time();
-        if wanted > now + BEHIND {
-            clock = WallClock::starting(now);
+        let simulation = attendance.session.simulation();
+        let now = simulation.now();
+        // Where nothing happens, it is not behind.
+        let due = simulation.next_time().unwrap_or(Time::NEVER).min(clock.time()).max(now);
+        if clock.time() > due + BEHIND {
+            clock = WallClock::starting(due);
         }
-        attendance.run_until(wanted.min(now + SLICE).max(now))?;
+        attendance.run_until(clock.time().min(due + SLICE).max(now))?;
         let next = attendance.session.simulation().next_time();
         let timeout = next.map(|next| {
             let left = next.since(clock.time().min(next)).as_ps() / 1000;

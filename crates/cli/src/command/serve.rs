@@ -139,6 +139,10 @@ pub fn tell(setup: &ComputerSetup, event: &LiveEvent<'_>) {
             };
             output::complain(&format!("{}: the client has gone: {why}", function.name));
         }
+        LiveEvent::Logged { host, at, line } => {
+            let name = &setup.hosts[*host].name;
+            output::complain(&format!("{name}: [{:12.6}] {line}", at.as_ns_f64() / 1e9));
+        }
         LiveEvent::Clocked(guest) => {
             let GuestTime { host, instructions, computed, waited, stops } = guest;
             let [computed, waited] = [computed, waited].map(|time| time.as_s_f64());

@@ -27,6 +27,8 @@ use super::{ComputerError, Computers, settings};
 
 /// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);
+/// The same beside virtual machines, which are slower to react.
+const SESSION_LOOK: Duration = Duration::from_us(200);
 
 /// Reported as the host of an event.
 const EVENT: &str = "event";
@@ -78,6 +80,7 @@ pub(super) struct Events<'a> {
     /// Events that wait for a counter.
     conditions: RefCell<Vec<Waiting<'a>>>,
     next_look: Cell<Time>,
+    look: Duration,
     /// Start time of each event.
     began: Vec<Option<Time>>,
     /// The event by which each host is rebooting now.
@@ -104,6 +107,7 @@ impl<'a> Events<'a> {
             due: Rc::default(),
             conditions: RefCell::default(),
             next_look: Cell::new(started),
+            look: if setup.hosts.iter().any(|host| host.live) { SESSION_LOOK } else { LOOK },
             began: vec![None; setup.events.len()],
             reboots: vec![None; setup.hosts.len()],
             ended: Rc::clone(ended),
@@ -182,7 +186,7 @@ impl<'a> Events<'a> {
     pub fn are_due(&self, computers: &Computers, fabric: &Fabric) -> bool {
         let now = computers.simulation().now();
         if now >= self.next_look.get() && !self.conditions.borrow().is_empty() {
-            self.next_look.set(now + LOOK);
+            self.next_look.set(now + self.look);
             let mut due = self.due.borrow_mut();
             self.conditions.borrow_mut().retain(|waiting| {
                 let holds = self.value(computers, fabric, waiting) > waiting.condition.more_than;
