@@ -4,6 +4,7 @@
 #include <linux/etherdevice.h>
 #include <linux/interrupt.h>
 #include <linux/module.h>
+#include <linux/rtnetlink.h>
 
 #include "nearfar_nic.h"
 
@@ -19,8 +20,14 @@ static irqreturn_t nfn_event(int irq, void *data)
 {
 	struct nfn *nfn = data;
 
-	if (readl(nfn->bar + NFN_EVENTS) & NFN_EVENT_LINK) {
-		if (readl(nfn->bar + NFN_STATUS) & NFN_STATUS_LINK_UP)
+	u32 events = readl(nfn->bar + NFN_EVENTS), status;
+
+	/* All ones: nothing answers. */
+	if (events == ~0U) {
+		netif_carrier_off(nfn->netdev);
+	} else if (events & NFN_EVENT_LINK) {
+		status = readl(nfn->bar + NFN_STATUS);
+		if (status != ~0U && (status & NFN_STATUS_LINK_UP))
 			netif_carrier_on(nfn->netdev);
 		else
 			netif_carrier_off(nfn->netdev);
@@ -156,6 +163,14 @@ static int nfn_change_mtu(struct net_device *netdev, int mtu)
 	return 0;
 }
 
+static void nfn_tx_timeout(struct net_device *netdev, unsigned int queue)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	netdev_warn(netdev, "queue %u does not send, reset\n", queue);
+	schedule_work(&nfn->reset);
+}
+
 static const struct net_device_ops nfn_netdev_ops = {
 	.ndo_open = nfn_open,
 	.ndo_stop = nfn_stop,
@@ -166,6 +181,7 @@ static const struct net_device_ops nfn_netdev_ops = {
 	.ndo_set_rx_mode = nfn_set_rx_mode,
 	.ndo_set_features = nfn_set_features,
 	.ndo_change_mtu = nfn_change_mtu,
+	.ndo_tx_timeout = nfn_tx_timeout,
 };
 
 static int nfn_reset(struct nfn *nfn)
@@ -181,6 +197,33 @@ static int nfn_reset(struct nfn *nfn)
 		usleep_range(100, 200);
 	}
 	return -ETIMEDOUT;
+}
+
+/* Whatever has happened to the device, it starts again, or is left without a carrier. */
+static void nfn_restart(struct nfn *nfn)
+{
+	struct net_device *netdev = nfn->netdev;
+	bool runs = netif_running(netdev);
+
+	if (runs)
+		nfn_stop(netdev);
+	if (nfn_reset(nfn))
+		netdev_err(netdev, "no answer to a reset\n");
+	else if (runs && nfn_open(netdev))
+		netdev_err(netdev, "it does not start again\n");
+	else
+		return;
+	netif_device_detach(netdev);
+}
+
+static void nfn_reset_work(struct work_struct *work)
+{
+	struct nfn *nfn = container_of(work, struct nfn, reset);
+
+	rtnl_lock();
+	if (netif_device_present(nfn->netdev))
+		nfn_restart(nfn);
+	rtnl_unlock();
 }
 
 static int nfn_request_irqs(struct nfn *nfn)
@@ -210,6 +253,7 @@ static void nfn_set_up_netdev(struct nfn *nfn)
 	struct net_device *netdev = nfn->netdev;
 
 	netdev->netdev_ops = &nfn_netdev_ops;
+	netdev->watchdog_timeo = 2 * HZ;
 	netdev->ethtool_ops = &nfn_ethtool_ops;
 	netdev->min_mtu = ETH_MIN_MTU;
 	netdev->max_mtu = 9000;
@@ -255,6 +299,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->netdev = netdev;
 	nfn->pdev = pdev;
 	nfn->bar = pcim_iomap_table(pdev)[0];
+	INIT_WORK(&nfn->reset, nfn_reset_work);
 	if (readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
 		return -ENODEV;
 	err = nfn_reset(nfn);
@@ -268,6 +313,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->channels = min3(queues & 0xffff, queues >> 16, num_online_cpus());
 	nfn->channels = min_t(unsigned int, nfn->channels, NFN_MAX_QUEUES);
 	pci_set_master(pdev);
+	pci_save_state(pdev);
 	/* A vector for each channel, and one for events. */
 	vectors = pci_alloc_irq_vectors(pdev, 2, nfn->channels + 1, PCI_IRQ_MSIX);
 	if (vectors < 0)
@@ -289,8 +335,42 @@ static void nfn_remove(struct pci_dev *pdev)
 	struct net_device *netdev = pci_get_drvdata(pdev);
 
 	unregister_netdev(netdev);
+	cancel_work_sync(&((struct nfn *)netdev_priv(netdev))->reset);
 	pci_clear_master(pdev);
 }
+
+static pci_ers_result_t nfn_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct net_device *netdev = pci_get_drvdata(pdev);
+
+	netif_device_detach(netdev);
+	if (state == pci_channel_io_perm_failure)
+		return PCI_ERS_RESULT_DISCONNECT;
+	return PCI_ERS_RESULT_NEED_RESET;
+}
+
+static pci_ers_result_t nfn_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	pci_save_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+static void nfn_resume(struct pci_dev *pdev)
+{
+	struct net_device *netdev = pci_get_drvdata(pdev);
+
+	rtnl_lock();
+	netif_device_attach(netdev);
+	nfn_restart(netdev_priv(netdev));
+	rtnl_unlock();
+}
+
+static const struct pci_error_handlers nfn_error_handlers = {
+	.error_detected = nfn_error_detected,
+	.slot_reset = nfn_slot_reset,
+	.resume = nfn_resume,
+};
 
 static const struct pci_device_id nfn_ids[] = {
 	{ PCI_DEVICE(0x4e46, 0x0001) },
@@ -304,6 +384,7 @@ static struct pci_driver nfn_driver = {
 	.id_table = nfn_ids,
 	.probe = nfn_probe,
 	.remove = nfn_remove,
+	.err_handler = &nfn_error_handlers,
 };
 module_pci_driver(nfn_driver);
 

@@ -5,6 +5,7 @@
 
 #include <linux/bits.h>
 #include <linux/netdevice.h>
+#include <linux/workqueue.h>
 #include <linux/pci.h>
 
 /* Registers of BAR 0. */
@@ -139,6 +140,7 @@ struct nfn_channel {
 };
 
 struct nfn {
+	struct work_struct reset;
 	struct net_device *netdev;
 	struct pci_dev *pdev;
 	void __iomem *bar;

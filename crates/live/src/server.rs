@@ -338,6 +338,10 @@ fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Res
     loop {
         let simulation = attendance.session.simulation();
         let now = simulation.now();
+        // An access ran ahead: it took longer in the simulation than here.
+        if now > clock.time() {
+            clock = WallClock::starting(now);
+        }
         // Where nothing happens, it is not behind.
         let due = simulation.next_time().unwrap_or(Time::NEVER).min(clock.time()).max(now);
         if clock.time() > due + BEHIND {

@@ -195,3 +195,27 @@ fn in_lock_step_a_read_takes_a_guest_as_long_as_the_device() {
     assert!((400.0..100_000.0).contains(&waited), "{waited} ns");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "neither socket nor page stays behind");
 }
+
+#[test]
+fn a_drive_that_is_pulled_answers_with_all_ones_until_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/live/nvme.toml");
+    let plain = std::fs::read_to_string(own).unwrap().replace("slot = ", "name = \"ssd\"\nslot = ");
+    let event =
+        |at: &str, deed: &str| format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"a:ssd\"\n");
+    let scenario = folder.path().join("pulled.toml");
+    std::fs::write(&scenario, [plain, event("50 ms", "remove"), event("100 ms", "plug")].concat()).unwrap();
+    let sockets = folder.path().join("sockets");
+    std::fs::create_dir(&sockets).unwrap();
+    // Simulated time goes on by itself, while nothing happens as well.
+    while_served(scenario.to_str().unwrap(), &sockets, |socket| {
+        let mut client = Client::new(socket);
+        let identity = client.read(7, 0, 4);
+        let version = client.read(0, 8, 4);
+        while client.read(7, 0, 4) != [0xff; 4] {}
+        assert_eq!(client.read(0, 8, 4), [0xff; 4]);
+        while client.read(7, 0, 4) != identity {}
+        assert_eq!(client.read(0, 8, 4), version);
+    })
+    .unwrap();
+}

@@ -151,7 +151,9 @@ impl LiveArgs {
         }
         // A processor that halts would skip the time until its next timer, whatever devices do meanwhile.
         let idle = if guest.lockstep.is_some() { "idle=poll " } else { "" };
-        command.arg("-append").arg(format!("console=ttyS0 panic=-1 quiet {idle}{}", self.append).trim_end());
+        let name = &setup.hosts[host].name;
+        let words = format!("console=ttyS0 panic=-1 quiet {idle}systemd.hostname={name} {}", self.append);
+        command.arg("-append").arg(words.trim_end());
         command.args(self.qemu_options.split_whitespace());
         command
     }
