@@ -1,6 +1,25 @@
-//! `nearfar compare` with what other tools than pcie-bench print.
+//! What other tools print of real machines, and read of simulated ones: `nearfar compare`, `export`, `place`.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tools").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn nearfar(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    command.current_dir(folder).args(arguments).args(["--quiet", "--no-cache"]).output().unwrap()
+}
+
+fn said(folder: &Path, arguments: &[&str]) -> String {
+    let output = nearfar(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
 
 fn compare(arguments: &[&str]) -> Output {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzzing/corpus/tool_output");
@@ -81,6 +100,103 @@ fn the_machine_can_be_changed() {
         (&["fio.json", "--machine", "dell-t430", "--set", "host.llc.wayz=1"], "no such parameter"),
     ] {
         let output = compare(arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && told.contains(wanted), "{arguments:?}: {told}");
+    }
+}
+
+/// A simulated machine, written for other tools and imported again, is the same machine.
+#[test]
+fn an_export_is_the_machine_it_was_made_of() {
+    let folder = folder("export");
+    said(&folder, &["export", "fio-switch", "--as", "capture", "-o", "a.tar.gz"]);
+    said(&folder, &["export", "fio-switch", "-o", "a.xml"]);
+    for source in ["a.tar.gz", "a.xml"] {
+        said(&folder, &["import", source, "-o", "box"]);
+        let file = std::fs::read_to_string(folder.join("box/box.toml")).unwrap();
+        for wanted in [
+            "extends = \"dell-t430\"",
+            "sockets = { value = 2,",
+            "core.count = { value = 10,",
+            "llc.size = { value = \"25 MiB\",",
+            "dram.size = { value = \"64 GiB\",",
+            "port.slot.generation = { value = 3,",
+            "port.slot.width = { value = 16,",
+            "port.at-0000-00-02-0.width = { value = 4,",
+        ] {
+            assert!(file.contains(wanted), "{source}: no `{wanted}` in\n{file}");
+        }
+        assert!(
+            said(&folder, &["inspect", source])
+                .contains("0000:05:00.0 Non-Volatile memory controller 8086:2700")
+        );
+    }
+    // NCCL's topology has what it is about: GPUs below their switches.
+    let nccl = said(&folder, &["export", "gpu-switches", "--as", "nccl"]);
+    assert_eq!((nccl.matches("<gpu ").count(), nccl.matches("class=\"0x060400\"").count()), (4, 2), "{nccl}");
+    assert!(nccl.contains("link_speed=\"32.0 GT/s PCIe\" link_width=\"16\""), "{nccl}");
+    let dump = said(&folder, &["export", "fio-switch", "--as", "lspci"]);
+    assert!(dump.starts_with("0000:00:01.0 ") && dump.contains("\n00: 86 80"), "{}", &dump[..200]);
+    let svg = folder.join("a.svg");
+    said(&folder, &["inspect", "a.tar.gz", "--svg", "a.svg"]);
+    assert!(std::fs::read_to_string(svg).unwrap().contains("#c00000"));
+    for (arguments, wanted) in [
+        (&["export", "no-such"][..], "no-such"),
+        (&["export", "latency-by-size"], "a machine with a card"),
+        (&["export", "octo", "--host", "z"], "there is no host `z`"),
+        (&["export", "octo", "--as", "capture"], "name its file with -o"),
+        (&["export", "a.xml", "--as", "lspci"], "lspci -xxxx"),
+    ] {
+        let output = nearfar(&folder, arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && told.contains(wanted), "{arguments:?}: {told}");
+    }
+}
+
+/// On a copy of a host: what would be written, what is, and what was.
+#[test]
+fn a_host_is_placed_and_set_back() {
+    let folder = folder("place");
+    let write = |path: &str, text: &str| {
+        let path = folder.join("root").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, format!("{text}\n")).unwrap();
+    };
+    for (node, cpus) in [(0, "0-1"), (1, "2-3")] {
+        write(&format!("sys/devices/system/node/node{node}/cpulist"), cpus);
+    }
+    for cpu in 0..4 {
+        write(&format!("sys/devices/system/cpu/cpu{cpu}/topology/core_id"), &cpu.to_string());
+    }
+    write("sys/class/net/eth0/device/numa_node", "1");
+    for queue in 0..2 {
+        write(&format!("sys/class/net/eth0/queues/tx-{queue}/xps_cpus"), "3");
+        write(&format!("sys/class/net/eth0/queues/rx-{queue}/rps_cpus"), "0");
+    }
+    let xps =
+        || std::fs::read_to_string(folder.join("root/sys/class/net/eth0/queues/tx-1/xps_cpus")).unwrap();
+    let plan = said(&folder, &["place", "--root", "root"]);
+    assert!(
+        plan.contains("tx-1/xps_cpus: 3 -> 0000000a") && plan.contains("2 values would be written"),
+        "{plan}"
+    );
+    assert_eq!(xps(), "3\n");
+    let json: serde_json::Value =
+        serde_json::from_str(&said(&folder, &["place", "eth0", "--root", "root", "--json", "-"])).unwrap();
+    assert_eq!((json["writes"].as_array().unwrap().len(), &json["applied"]), (2, &false.into()));
+    said(&folder, &["place", "eth0", "--root", "root", "--apply"]);
+    assert_eq!(xps(), "0000000a\n");
+    assert!(said(&folder, &["place", "eth0", "--root", "root", "--apply"]).contains("nothing to write"));
+    assert!(said(&folder, &["place", "--root", "root", "--undo"]).contains("2 values are as they were"));
+    assert_eq!(xps(), "3\n");
+    assert!(said(&folder, &["place", "--unit"]).contains("Type=notify"));
+    for (arguments, wanted) in [
+        (&["place", "--root", "root", "--undo"][..], "nothing to undo"),
+        (&["place", "--root", "root", "--apply"], "name the network interfaces"),
+        (&["place", "eth7", "--root", "root"], "there are eth0"),
+        (&["place", "--root", "nowhere"], "nowhere"),
+    ] {
+        let output = nearfar(&folder, arguments);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && told.contains(wanted), "{arguments:?}: {told}");
     }

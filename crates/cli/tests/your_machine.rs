@@ -72,7 +72,27 @@ fn the_measured_machine_is_found_again() {
     assert!(errors[errors.len() / 2] < 2.0, "{errors:?}");
 }
 
+/// A CPU that no file is about: its nearest relative stands for it, which is told, and rows of its generation still agree.
+fn an_unknown_cpu_has_a_relative() {
+    let folder = folder("unknown");
+    let name = "nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0";
+    let directory = needs::data().join("measured/pcie-bench").join(name).canonicalize().unwrap();
+    let few = folder.join(name);
+    std::fs::create_dir_all(&few).unwrap();
+    for file in ["sys-numactl.txt", "sys-lspci.txt", "sys-cpuinfo.txt"] {
+        let text = std::fs::read_to_string(directory.join(file)).unwrap();
+        std::fs::write(few.join(file), text.replace("E5-2630 v4", "E5-2697 v4")).unwrap();
+    }
+    let told = nearfar(&folder, &["import", name, "-o", "box"]);
+    assert!(told.contains("no machine has been measured with a CPU called Intel(R) Xeon(R) CPU"), "{told}");
+    std::fs::copy(directory.join("lat_dma_sizes.csv"), few.join("lat_dma_sizes.csv")).unwrap();
+    let arguments = ["compare", name, "--machine", "box/box.toml", "--sample", "10", "--json", "-"];
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&nearfar(&folder, &arguments)).unwrap();
+    let errors: Vec<f64> = rows.iter().filter_map(|row| row["error_pct"].as_f64()).collect();
+    assert!(errors.len() > 8 && errors.iter().all(|error| error.abs() < 10.0), "{errors:?}");
+}
+
 needs::tests!(
     Need::Data;
-    topologies_run, the_measured_machine_is_found_again,
+    topologies_run, the_measured_machine_is_found_again, an_unknown_cpu_has_a_relative,
 );

@@ -132,27 +132,44 @@ fn same(a: &str, b: &str) -> bool {
 }
 
 /// CPU generations: pcie-bench's short name, name in machine files, and order.
-const GENERATIONS: [(&str, &str, u32); 5] = [
+const GENERATIONS: [(&str, &str, u32); 16] = [
     ("snb", "sandy-bridge", 0),
     ("ib", "ivy-bridge", 1),
     ("ivb", "ivy-bridge", 1),
     ("hsw", "haswell", 2),
     ("bdw", "broadwell", 3),
+    ("skx", "skylake", 4),
+    ("clx", "cascade-lake", 5),
+    ("icx", "ice-lake", 6),
+    ("spr", "sapphire-rapids", 7),
+    ("emr", "emerald-rapids", 8),
+    ("gnr", "granite-rapids", 9),
+    ("zen1", "zen-1", OTHER_VENDOR),
+    ("zen2", "zen-2", OTHER_VENDOR + 1),
+    ("zen3", "zen-3", OTHER_VENDOR + 2),
+    ("zen4", "zen-4", OTHER_VENDOR + 3),
+    ("zen5", "zen-5", OTHER_VENDOR + 4),
 ];
-/// Rank of an unknown, later generation.
-const LATER: u32 = 4;
+/// Where another vendor's generations begin: farther than all of one.
+const OTHER_VENDOR: u32 = 40;
+/// The last generation that pcie-bench was measured on: what is not known is nearest to it, but not of it.
+const MEASURED: u32 = 3;
+/// How much farther a desktop is from a server than any generation of one vendor.
+const OTHER_KIND: u32 = 20;
 
 /// Distance of a microarchitecture from the CPU: zero for the same generation and kind. Servers and desktops differ
 /// more than neighbouring generations.
 fn distance(microarchitecture: &str, wanted: MeasuredNames<'_>) -> u32 {
     let of_cpu = GENERATIONS.iter().find(|(short, ..)| *short == wanted.generation);
     let of_design = GENERATIONS.iter().find(|(_, long, _)| microarchitecture.starts_with(long));
-    let number = |generation: Option<&(_, _, u32)>| generation.map_or(LATER, |(.., number)| *number);
-    let generations = number(of_cpu).abs_diff(number(of_design));
+    let number = |generation: Option<&(_, _, u32)>| generation.map_or(MEASURED, |(.., number)| *number);
+    let is_known = of_cpu.is_some() && of_design.is_some();
+    let generations = number(of_cpu).abs_diff(number(of_design)) + u32::from(!is_known);
     // Desktops are E3 and Core; E5, E7, D, Silver, Gold and Platinum are servers.
     let server = !["E3", "i3", "i5", "i7", "i9"].iter().any(|begin| wanted.cpu.starts_with(begin));
-    let other_kind = microarchitecture.ends_with("-ep") != server;
-    generations + u32::from(other_kind) * (LATER + 1)
+    let of_servers = ["-ep", "-sp", "-ap"].iter().any(|end| microarchitecture.ends_with(end));
+    let other_kind = (of_servers || microarchitecture.starts_with("zen")) != server;
+    generations + u32::from(other_kind) * OTHER_KIND
 }
 
 /// The file of the card that results call `card`, such as `nfp6000-1.2GHz`.

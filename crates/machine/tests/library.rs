@@ -150,7 +150,8 @@ fn the_nearest_machine_is_found() {
         ("E5-2660v2", "box", "ib", "dell-t620-ivy", Nearness::SameGeneration),
         ("E3-1230v2", "box", "ib", "fujitsu-tx1310", Nearness::Distant),
         ("D-1540", "box", "bdw", "dell-t430", Nearness::SameGeneration),
-        ("Gold-6130", "dell-r740", "skx", "dell-t430", Nearness::Distant),
+        ("Gold-6130", "dell-r740", "skx", "xeon-8160", Nearness::SameGeneration),
+        ("Something", "box", "later", "dell-t430", Nearness::Distant),
     ] {
         assert_eq!(found(cpu, system, generation).unwrap(), (name.to_owned(), nearness), "{cpu} {system}");
     }

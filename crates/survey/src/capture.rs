@@ -86,38 +86,75 @@ pub fn capture(root: &Path, identities: bool, out: &mut dyn io::Write) -> io::Re
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
     sysfs::read(&recorder, 0);
-    let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(out, flate2::Compression::default()));
     let asked = recorder.asked.into_inner();
-    let mut count = 0;
+    let mut archive = CaptureArchive::new(out);
     for (path, what) in &asked {
-        let name = path.trim_start_matches('/');
-        let mut header = tar::Header::new_gnu();
-        header.set_mode(0o644);
         match what {
-            Consulted::File(bytes) => {
-                let bytes = if identities { bytes.clone() } else { anonymous(path, bytes) };
-                header.set_size(bytes.len() as u64);
-                archive.append_data(&mut header, name, bytes.as_slice())?;
-            }
-            Consulted::Link(target) => {
-                header.set_entry_type(tar::EntryType::Symlink);
-                header.set_size(0);
-                archive.append_link(&mut header, name, target)?;
-            }
+            Consulted::File(bytes) if identities => archive.file(path, bytes)?,
+            Consulted::File(bytes) => archive.file(path, &anonymous(path, bytes))?,
+            Consulted::Link(target) => archive.link(path, target)?,
             // A folder's name is told by what is in it.
             Consulted::Name => {
                 let below = format!("{path}/");
                 if asked.range(below.clone()..).next().is_some_and(|(next, _)| next.starts_with(&below)) {
                     continue;
                 }
-                header.set_size(0);
-                archive.append_data(&mut header, name, &[][..])?;
+                archive.file(path, &[])?;
             }
         }
-        count += 1;
     }
-    archive.into_inner()?.finish()?;
-    Ok(count)
+    archive.finish()
+}
+
+/// Packs files and links, by paths from `/`, as a capture: of a simulated machine.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn pack(
+    files: &BTreeMap<String, Vec<u8>>,
+    links: &BTreeMap<String, String>,
+    out: &mut dyn io::Write,
+) -> io::Result<usize> {
+    let mut archive = CaptureArchive::new(out);
+    files.iter().try_for_each(|(path, bytes)| archive.file(path, bytes))?;
+    links.iter().try_for_each(|(path, target)| archive.link(path, target))?;
+    archive.finish()
+}
+
+/// A compressed archive while it is written.
+struct CaptureArchive<'o> {
+    archive: tar::Builder<flate2::write::GzEncoder<&'o mut dyn io::Write>>,
+    count: usize,
+}
+
+impl<'o> CaptureArchive<'o> {
+    fn new(out: &'o mut dyn io::Write) -> Self {
+        let packed = flate2::write::GzEncoder::new(out, flate2::Compression::default());
+        Self { archive: tar::Builder::new(packed), count: 0 }
+    }
+
+    fn file(&mut self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(bytes.len() as u64);
+        self.count += 1;
+        self.archive.append_data(&mut header, path.trim_start_matches('/'), bytes)
+    }
+
+    fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_mode(0o644);
+        header.set_size(0);
+        self.count += 1;
+        self.archive.append_link(&mut header, path.trim_start_matches('/'), target)
+    }
+
+    /// Ends it; returns how many files and links it has.
+    fn finish(self) -> io::Result<usize> {
+        self.archive.into_inner()?.finish()?;
+        Ok(self.count)
+    }
 }
 
 /// A file's bytes without what identifies the machine or its owner.

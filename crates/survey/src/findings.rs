@@ -77,6 +77,8 @@ impl Survey {
         finder.rates(&mut all);
         finder.peers(&mut all);
         finder.nics_of_gpus(&mut all);
+        finder.accelerators(&mut all);
+        finder.queues(&mut all);
         all.sort_by(|a: &Finding, b| {
             let rank = |finding: &Finding| finding.cost.share.unwrap_or(-1.0);
             rank(b).total_cmp(&rank(a)).then_with(|| a.id.cmp(&b.id))
@@ -414,6 +416,10 @@ impl Inspection<'_> {
                     evidence: evidence(&far),
                     cost: FindingCost::unknown("each packet's or command's lines come from the other socket"),
                     cure: match far.len() {
+                        _ if self.survey.interfaces.values().any(|net| net.function.value() == Some(address)) => {
+                            let name = self.survey.names_of(address).first().copied().unwrap_or_default().to_owned();
+                            format!("nearfar place {name} --apply   # or, of the first: echo {near} > /proc/irq/{first}/smp_affinity_list")
+                        }
                         1 => format!("echo {near} > /proc/irq/{first}/smp_affinity_list"),
                         _ => {
                             let numbers: NumberSet = far.iter().map(|line| line.0).collect();
@@ -602,6 +608,98 @@ impl Inspection<'_> {
                     .collect(),
                 cost: FindingCost::unknown("what the GPU sends passes a root complex, which cuts requests of peers, and perhaps the way between sockets"),
                 cure: "a slot below the same switch or root port; until then, copies through memory may be faster: NCCL_NET_GDR_LEVEL=PXB".into(),
+            });
+        }
+    }
+
+    /// Accelerators of one machine at several sockets, or at several root ports of one.
+    fn accelerators(&self, all: &mut Vec<Finding>) {
+        let gpus: Vec<PciAddress> = self
+            .survey
+            .functions
+            .keys()
+            .copied()
+            .filter(|address| self.survey.is_accelerator(*address))
+            .collect();
+        let physical = |address: &&PciAddress| self.survey.functions[*address].physical.value().is_none();
+        let gpus: Vec<PciAddress> = gpus.iter().filter(physical).copied().collect();
+        // Joined directly, they do not need PCIe.
+        if gpus.len() < 2 || !self.survey.fabric.is_empty() {
+            return;
+        }
+        let (mut roots, mut nodes) = (Vec::new(), Vec::new());
+        for (place, a) in gpus.iter().enumerate() {
+            let above = self.survey.above(*a);
+            for b in &gpus[place + 1..] {
+                if self.survey.above(*b).iter().any(|bridge| above.contains(bridge)) {
+                    continue;
+                }
+                match self.survey.node_of(*a).zip(self.survey.node_of(*b)) {
+                    Some((a_node, b_node)) if a_node != b_node => nodes.push((*a, *b)),
+                    _ => roots.push((*a, *b)),
+                }
+            }
+        }
+        let of = |count: usize| if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") };
+        for (id, pairs, way, cost) in [
+            (
+                "peers-cross-root",
+                roots,
+                "a root complex",
+                "requests of peers are cut into those of a line or two, and share what the root moves between its ports",
+            ),
+            (
+                "peers-cross-socket",
+                nodes,
+                "the way between sockets",
+                "it carries less than a link of x16, and memory's traffic as well",
+            ),
+        ] {
+            let Some((a, b)) = pairs.first() else { continue };
+            let mut functions: Vec<PciAddress> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+            functions.sort();
+            functions.dedup();
+            let place = |address: PciAddress| {
+                let node = self.survey.node_of(address).map_or("unknown".to_owned(), |node| node.to_string());
+                format!(
+                    "{address}: node {node}, root port {}",
+                    self.survey.above(address).last().copied().unwrap_or(address)
+                )
+            };
+            all.push(Finding {
+                id: format!("{id}/{a}"),
+                evidence: vec![place(*a), place(*b)],
+                title: format!("copies between {} of {} accelerators pass {way}", of(pairs.len()), gpus.len()),
+                functions,
+                cost: FindingCost::unknown(cost),
+                cure: "nearfar p2p SCENARIO   # of the import: what each pair carries; keep neighbours of a ring below one switch".into(),
+            });
+        }
+    }
+
+    /// Transmit queues whose CPUs are at other nodes than the device, while near CPUs have none.
+    fn queues(&self, all: &mut Vec<Finding>) {
+        for (name, interface) in &self.survey.interfaces {
+            let Some(address) = interface.function.value() else { continue };
+            let own = self
+                .survey
+                .node_of(address)
+                .and_then(|node| self.survey.nodes.get(&node)?.cpus.get().cloned());
+            let (Some(near), Some(sets)) = (own, interface.xps.get()) else { continue };
+            let used: Vec<&NumberSet> = sets.0.iter().filter(|set| !set.is_empty()).collect();
+            if used.is_empty() || used.iter().any(|set| set.meets(&near)) {
+                continue;
+            }
+            let read = self.read("XPS", address, &interface.xps);
+            all.push(Finding {
+                id: format!("far-queues/{name}"),
+                functions: vec![address],
+                title: format!("no transmit queue of {name} is for CPUs of its node"),
+                evidence: read.into_iter().collect(),
+                cost: FindingCost::unknown(
+                    "each packet's descriptors and completions pass the way between sockets",
+                ),
+                cure: format!("nearfar place {name} --apply"),
             });
         }
     }

@@ -13,10 +13,14 @@
 //! | `capture` | the files that a survey reads, as an archive |
 //! | `settle` | what follows from all sources together |
 //! | `show`, `json` | as text, as JSON |
+//! | `draw` | as SVG, what costs in red |
+//! | `export` | as hwloc's and NCCL's XML |
 //! | `import` | files from which it is simulated |
 //! | `findings` | what holds devices up |
 
 mod capture;
+mod draw;
+mod export;
 mod fact;
 mod findings;
 mod import;
@@ -28,7 +32,7 @@ mod read;
 mod settle;
 mod show;
 
-pub use capture::capture;
+pub use capture::{capture, pack};
 pub use fact::{Origin, Sourced};
 pub use findings::{Finding, FindingCost};
 pub use import::{ImportOptions, Imported, import};

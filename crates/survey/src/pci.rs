@@ -393,11 +393,11 @@ impl PciFunction {
         by_lanes.or(self.link_gb_per_s.value())
     }
 
-    /// Rate and width of a link that carries what is told of it, the narrowest if there are several.
-    pub(crate) fn assumed_link(&self) -> Option<(LaneSpeed, u32)> {
+    /// Rate and width of a link that carries what is told of it: of the likely generation, or the next below, or the next above.
+    pub(crate) fn assumed_link(&self, likely: u32) -> Option<(LaneSpeed, u32)> {
         let told = self.link_gb_per_s.value()?;
-        let speeds = (1..=6).rev().filter_map(LaneSpeed::from_generation);
-        let mut pairs = speeds.flat_map(|speed| [1, 2, 4, 8, 12, 16, 32].map(|width| (speed, width)));
+        let order = (1..=likely.min(6)).rev().chain(likely + 1..=6).filter_map(LaneSpeed::from_generation);
+        let mut pairs = order.flat_map(|speed| [1, 2, 4, 8, 12, 16, 32].map(|width| (speed, width)));
         pairs.find(|(speed, width)| (speed.lane_gb_per_s() * f64::from(*width) / told - 1.0).abs() < 1e-2)
     }
 

@@ -138,7 +138,11 @@ impl Survey {
     }
 
     /// Whether anything below is worth a line.
-    fn matters(&self, tree: &BTreeMap<Option<PciAddress>, Vec<PciAddress>>, address: PciAddress) -> bool {
+    pub(crate) fn matters(
+        &self,
+        tree: &BTreeMap<Option<PciAddress>, Vec<PciAddress>>,
+        address: PciAddress,
+    ) -> bool {
         // Where classes are not told, all that is below a bridge.
         let is_unclear = self.functions[&address].class.get().is_none() && self.parent(address).is_some();
         self.is_device(address)
@@ -210,7 +214,7 @@ impl Survey {
 }
 
 /// A link as negotiated, and what else it could be.
-fn link_text(function: &PciFunction) -> String {
+pub(crate) fn link_text(function: &PciFunction) -> String {
     let of = |speed: Option<LaneSpeed>, width: Option<u32>| match (speed, width) {
         (Some(speed), Some(width)) => Some(format!("x{width} {speed}")),
         (Some(speed), None) => Some(speed.to_string()),

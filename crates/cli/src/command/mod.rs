@@ -6,6 +6,7 @@ pub mod compare;
 mod compare_tools;
 pub mod diff;
 pub mod draw;
+pub mod export;
 pub mod fit;
 pub mod import;
 pub mod inspect;

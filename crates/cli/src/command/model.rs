@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, output};
 
-/// Print pcie-bench's closed-form model: goodput over transfer size, plain and for three NICs.
+/// Print pcie-bench's closed-form model: goodput over transfer size, and of NICs.
 ///
 /// The model has no latency, tags or credits. It includes acknowledgements and credit updates as often as the
 /// specification recommends, which is more than links send: an engine without overheads may exceed it by up to a

@@ -104,7 +104,7 @@ pub fn compare_tools(
         paths.iter().map(|path| Ok((path, read_tool(path)?))).collect::<Result<Vec<_>, ToolsError>>()?;
     let bench = Testbed::new(options)?;
     let mut all = Vec::new();
-    let mut planned: Vec<Planned> = Vec::new();
+    let mut planned: Vec<PlannedRun> = Vec::new();
     for (path, report) in reports {
         for test in report.tests {
             let ToolTest { title, task, values, notes } = test;
@@ -126,7 +126,7 @@ pub fn compare_tools(
                     // Tests that are simulated by the same run share it.
                     match planned.iter_mut().find(|planned| planned.text == text) {
                         Some(planned) => planned.of.push(all.len()),
-                        None => planned.push(Planned { text, of: vec![all.len()] }),
+                        None => planned.push(PlannedRun { text, of: vec![all.len()] }),
                     }
                     one.run = run;
                 }
@@ -157,7 +157,7 @@ pub fn compare_tools(
 }
 
 /// A scenario's text, and the tests that it is for.
-struct Planned {
+struct PlannedRun {
     text: String,
     of: Vec<usize>,
 }

@@ -42,6 +42,7 @@ mod counting;
 mod device;
 mod disturbances;
 mod events;
+mod files;
 mod finished;
 mod invariants;
 mod kept;
@@ -114,6 +115,7 @@ pub use counting::{Arrival, Counted};
 use device::BlockFiles;
 #[doc(hidden)]
 pub use device::{drivers, nic_driver, nic_driver_params};
+pub use files::{SystemFiles, system_files};
 pub use finished::{Counts, FinishedProgram, Subject, Warning};
 pub(crate) use kept::{is_repeatable, try_kept};
 pub use nvme::{NvmePages, nvme_pages};

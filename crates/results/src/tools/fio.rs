@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Read, ToolError, ToolReport, ToolTask, ToolTest, amount, is_plain, spelled};
+use super::{ToolError, ToolRead, ToolReport, ToolTask, ToolTest, amount, is_plain, spelled};
 
 /// Simulated time of a job, and before it counts.
 const RUNTIME: &str = "--ramp_time=500us --runtime=4ms";
@@ -43,7 +43,7 @@ const ENGINES: [&str; 8] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "liba
 /// Percentiles that are compared.
 const PERCENTILES: [f64; 4] = [50.0, 99.0, 99.9, 99.99];
 
-pub fn from_json(json: &Value) -> Read {
+pub fn from_json(json: &Value) -> ToolRead {
     json.get("fio version")?;
     let jobs = json["jobs"].as_array().cloned().unwrap_or_default();
     let global = json["global options"].as_object().cloned().unwrap_or_default();

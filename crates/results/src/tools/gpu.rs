@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Read, ToolReport, ToolTask, ToolTest, amount, matrix};
+use super::{ToolRead, ToolReport, ToolTask, ToolTest, amount, matrix};
 
 /// Bytes of the shorter of two copies of which the simulated rate is.
 const BYTES: &str = "--bytes=1m --count=4";
@@ -82,7 +82,7 @@ fn bandwidth(name: &str, rows: &[(usize, Vec<Option<f64>>)]) -> Option<ToolTest>
     Some(test)
 }
 
-pub fn from_json(json: &Value) -> Read {
+pub fn from_json(json: &Value) -> ToolRead {
     let cases = json.get("nvbandwidth")?["testcases"].as_array().cloned().unwrap_or_default();
     let mut tests = Vec::new();
     for case in &cases {
@@ -103,7 +103,7 @@ pub fn from_json(json: &Value) -> Read {
     Some(Ok(ToolReport::new("nvbandwidth", tests)))
 }
 
-pub fn from_text(text: &str) -> Read {
+pub fn from_text(text: &str) -> ToolRead {
     if text.contains("P2P=Enabled") || text.contains("GPU Bandwidth Latency Test") {
         return Some(Ok(ToolReport::new("p2pBandwidthLatencyTest", peers(text))));
     }

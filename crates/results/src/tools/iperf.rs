@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Read, ToolError, ToolReport, ToolTask, ToolTest, amount};
+use super::{ToolError, ToolRead, ToolReport, ToolTask, ToolTest, amount};
 
 /// Simulated seconds of a test, and those before it counts: connections open their windows.
 const LASTS: &str = "-t 0.006 -O 0.002";
 
-pub fn from_json(json: &Value) -> Read {
+pub fn from_json(json: &Value) -> ToolRead {
     let start = json
         .get("start")
         .filter(|start| start.get("version").is_some() || start.get("test_start").is_some())?;

@@ -1,11 +1,11 @@
 //! Intel's Memory Latency Checker, and STREAM.
 
-use super::{Read, ToolReport, ToolTask, ToolTest, behind, matrix};
+use super::{ToolRead, ToolReport, ToolTask, ToolTest, behind, matrix};
 
 /// Loads that depend on each other, at random over more than the caches hold.
 const CHASE: &str = "lat_mem_rd -t {llc_mib:3} 2048";
 
-pub fn mlc(text: &str) -> Read {
+pub fn mlc(text: &str) -> ToolRead {
     if !text.contains("Memory Latency Checker") && !text.contains("Measuring idle latencies") {
         return None;
     }
@@ -80,7 +80,7 @@ fn peak(line: &str) -> Option<ToolTest> {
     Some(test)
 }
 
-pub fn stream(text: &str) -> Read {
+pub fn stream(text: &str) -> ToolRead {
     if !text.contains("Best Rate MB/s") && !text.contains("STREAM version") && !text.contains("Rate (MB/s)") {
         return None;
     }

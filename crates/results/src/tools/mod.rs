@@ -146,13 +146,13 @@ pub fn read(bytes: &[u8]) -> Result<ToolReport, ToolError> {
     }
 }
 
-type Read = Option<Result<ToolReport, ToolError>>;
+type ToolRead = Option<Result<ToolReport, ToolError>>;
 
-fn from_json(json: &Value) -> Read {
+fn from_json(json: &Value) -> ToolRead {
     [fio::from_json, iperf::from_json, gpu::from_json, wire::from_json].iter().find_map(|read| read(json))
 }
 
-fn from_text(text: &str) -> Read {
+fn from_text(text: &str) -> ToolRead {
     [
         netperf::from_text,
         sockperf::from_text,

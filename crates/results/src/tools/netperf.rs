@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Read, ToolReport, ToolTask, ToolTest};
+use super::{ToolRead, ToolReport, ToolTask, ToolTest};
 
 /// The names of tests in their first lines.
 const BANNERS: [(&str, &str); 8] = [
@@ -36,7 +36,7 @@ const DESCRIBED: [(&str, &str); 16] = [
     ("remote cpu util %", "REMOTE_CPU_UTIL"),
 ];
 
-pub fn from_text(text: &str) -> Read {
+pub fn from_text(text: &str) -> ToolRead {
     let mut tests = Vec::new();
     let mut current: Option<(&'static str, Vec<&str>)> = None;
     let mut loose = Vec::new();

@@ -1,8 +1,8 @@
 //! sockperf: latencies are half the round trip, in both.
 
-use super::{Read, ToolReport, ToolTask, ToolTest, behind};
+use super::{ToolRead, ToolReport, ToolTask, ToolTest, behind};
 
-pub fn from_text(text: &str) -> Read {
+pub fn from_text(text: &str) -> ToolRead {
     if !text.contains("sockperf:") {
         return None;
     }

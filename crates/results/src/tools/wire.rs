@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Read, ToolReport, ToolTask, ToolTest, amount, behind};
+use super::{ToolRead, ToolReport, ToolTask, ToolTest, amount, behind};
 
 const NO_RDMA: &str = "RDMA's queue pairs are not simulated; `nearfar model` has what the link carries";
 
 /// perftest's tables, `ib_write_bw` and the like.
-pub fn perftest(text: &str) -> Read {
+pub fn perftest(text: &str) -> ToolRead {
     let lines: Vec<&str> = text.lines().collect();
     let place = lines.iter().position(|line| line.trim_start().starts_with("#bytes"))?;
     let title = lines[..place].iter().rev().find(|line| line.trim_end().ends_with(" Test"));
@@ -38,7 +38,7 @@ pub fn perftest(text: &str) -> Read {
 }
 
 /// perftest's `--out_json`.
-pub fn from_json(json: &Value) -> Read {
+pub fn from_json(json: &Value) -> ToolRead {
     let info = json.get("test_info")?;
     let title = info["test"].as_str().unwrap_or("perftest").trim().to_owned();
     let results = match &json["results"] {
@@ -60,7 +60,7 @@ pub fn from_json(json: &Value) -> Read {
 }
 
 /// Linux's `ntb_perf`: copies by a core or a DMA engine through an NTB's window.
-pub fn ntb_perf(text: &str) -> Read {
+pub fn ntb_perf(text: &str) -> ToolRead {
     let mut tests = Vec::new();
     let lines = text
         .lines()
@@ -84,7 +84,7 @@ pub fn ntb_perf(text: &str) -> Read {
 const MODES: [&str; 5] = ["macswap", "mac", "rxonly", "txonly", "io"];
 
 /// testpmd's statistics, with what it printed when forwarding began.
-pub fn testpmd(text: &str) -> Read {
+pub fn testpmd(text: &str) -> ToolRead {
     if !text.contains("NIC statistics for port") && !text.contains("Forward statistics for port") {
         return None;
     }

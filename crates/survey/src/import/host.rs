@@ -20,6 +20,8 @@ pub struct HostFile {
     pub sockets: u32,
     /// Cores of each.
     pub cores: u32,
+    /// The generation of PCIe that the relative has.
+    pub generation: u32,
 }
 
 /// Sockets that a machine's file may have.
@@ -31,18 +33,50 @@ const MODULE: u64 = 4 << 30;
 pub fn short_cpu(name: &str) -> String {
     let until = name.split('@').next().unwrap_or_default();
     let words = until.split([' ', ',']).map(|word| word.replace("(R)", "").replace("(TM)", ""));
-    let left_out = ["", "Intel", "AMD", "Xeon", "CPU", "0", "Processor", "Core"];
-    words.filter(|word| !left_out.contains(&word.as_str()) && !word.ends_with("-Core")).collect()
+    let left_out =
+        ["", "Intel", "AMD", "Xeon", "CPU", "0", "Processor", "Core", "Ryzen", "Threadripper", "PRO"];
+    let is_count = |word: &str| word.ends_with("-Core") || word.ends_with("-Cores");
+    words.filter(|word| !left_out.contains(&word.as_str()) && !is_count(word)).collect()
 }
 
-/// The generation of an Intel CPU in the short form of results' names.
-fn generation(survey: &Survey) -> &'static str {
+/// The generation of a CPU in the short form of results' names, by its numbers or its name.
+fn generation(survey: &Survey, short: &str) -> &'static str {
     match (survey.machine.cpu_family.value(), survey.machine.cpu_model.value()) {
-        (Some(6), Some(42 | 45)) => "snb",
-        (Some(6), Some(58 | 62)) => "ib",
-        (Some(6), Some(60 | 63 | 69 | 70)) => "hsw",
-        (Some(6), Some(61 | 71 | 79 | 86)) => "bdw",
-        _ => "later",
+        (Some(6), Some(42 | 45)) => return "snb",
+        (Some(6), Some(58 | 62)) => return "ib",
+        (Some(6), Some(60 | 63 | 69 | 70)) => return "hsw",
+        (Some(6), Some(61 | 71 | 79 | 86)) => return "bdw",
+        (Some(6), Some(106 | 108)) => return "icx",
+        (Some(6), Some(143)) => return "spr",
+        (Some(6), Some(207)) => return "emr",
+        (Some(6), Some(173)) => return "gnr",
+        (Some(26), _) => return "zen5",
+        _ => {}
+    }
+    let digits: Vec<u32> =
+        short.chars().skip_while(|c| !c.is_ascii_digit()).map_while(|c| c.to_digit(10)).collect();
+    let scalable = ["Platinum", "Gold", "Silver", "Bronze"].iter().any(|tier| short.starts_with(tier));
+    let is_amd = survey.cpu_name().is_some_and(|name| name.contains("AMD") || name.contains("EPYC"));
+    match (&digits[..], scalable) {
+        // EPYC 7742, 9354: the last digit; Ryzen and Threadripper: the first.
+        ([.., last], _) if short.contains("EPYC") => {
+            ["zen1", "zen1", "zen2", "zen3", "zen4", "zen5"][(*last as usize).min(5)]
+        }
+        ([first, ..], _) if is_amd => {
+            ["zen1", "zen1", "zen1", "zen2", "zen2", "zen3", "zen3", "zen4", "zen4", "zen5"]
+                [*first as usize % 10]
+        }
+        // Xeon Gold 6442Y: tier, generation, number.
+        ([_, second, ..], true) => ["later", "skx", "clx", "icx", "spr", "emr"][(*second as usize).min(5)],
+        ([6, 7 | 9, ..], false) if short.ends_with(['P', 'E']) => "gnr",
+        _ => match short.rsplit_once('v') {
+            Some((_, "2")) => "ib",
+            Some((_, "3")) => "hsw",
+            Some((_, "4")) => "bdw",
+            // Names without a version are of the first generation.
+            _ if short.starts_with("E5-") || short.starts_with("E7-") => "snb",
+            _ => "later",
+        },
     }
 }
 
@@ -58,12 +92,13 @@ pub fn write(
     let doc = match options.from {
         Some(name) => Doc::<Machine>::load(library, name)?,
         None => {
-            let wanted = MeasuredNames { cpu: &short, system: options.name, generation: generation(survey) };
+            let wanted =
+                MeasuredNames { cpu: &short, system: options.name, generation: generation(survey, &short) };
             find_machine(library, wanted)?.0
         }
     };
     let relative = doc.read()?;
-    if relative.host.cpu.replace("Intel Xeon ", "").replace(' ', "") != short {
+    if short_cpu(&relative.host.cpu) != short {
         notes.push(format!(
             "no machine has been measured with a CPU called {cpu}: latencies, caches' policies, root complex and IOMMU are {}'s ({})",
             relative.name, relative.host.cpu
@@ -112,6 +147,7 @@ pub fn write(
         slots: Vec::new(),
         sockets: relative.host.sockets.value.get(),
         cores: relative.host.core.count.value.get(),
+        generation: relative.host.port.values().map(|port| port.generation.value.get()).max().unwrap_or(3),
     };
     if count > 0 {
         joined(survey, sockets, &relative, &mut file, &mut host, notes);
@@ -166,6 +202,23 @@ fn joined(
         lines.push(("interconnect.links".into(), pairs, "assumed: every two are joined".into()));
         notes.push("which sockets are joined directly is not known: every two are taken to be".into());
     }
+    if sockets == 1 && relative.host.interconnect.is_some() {
+        lines.push((
+            "interconnect.links".into(),
+            "[]".into(),
+            "assumed: one socket has nothing to join".into(),
+        ));
+    }
+    // Slots of the relative at sockets that are not there: those of this machine come later.
+    for (name, port) in &relative.host.port {
+        if port.socket.value >= sockets {
+            lines.push((
+                format!("port.{name}.socket"),
+                "0".into(),
+                "assumed: no such socket is there".into(),
+            ));
+        }
+    }
     if relative.host.dram.sockets.is_some() {
         lines.push(("dram.sockets".into(), sockets.to_string(), "assumed: every socket has memory".into()));
     }
@@ -178,6 +231,14 @@ fn joined(
         notes.push(format!("{} has one socket: {JOINED} stands for the machine instead", relative.name));
         host.relative = JOINED.to_owned();
         result = file.add::<Machine>(&lines);
+    }
+    // So many sockets may have more memory than can be simulated with the relative's of each.
+    for gib in [64, 32, 16, 8] {
+        if result.is_err() {
+            let source = format!("assumed: as much as can be simulated of {sockets} sockets");
+            let less = ("dram.size".to_owned(), format!("\"{gib} GiB\""), source);
+            result = file.add::<Machine>(&[&lines[..], &[less]].concat());
+        }
     }
     if result.is_ok() {
         host.sockets = sockets;
@@ -294,6 +355,13 @@ fn memory(survey: &Survey, nodes: &[u32], file: &mut Extended<'_>, notes: &mut V
         ));
     }
     let value = |bytes: u64| format!("\"{}\"", exact(bytes));
+    // What is told takes the place of what was assumed so that the sockets have room.
+    file.text = file
+        .text
+        .lines()
+        .filter(|line| !line.starts_with("dram.size = "))
+        .map(|line| format!("{line}\n"))
+        .collect();
     let source = format!("{}, rounded up to modules", read_at(survey, origin));
     let result = file.add::<Machine>(&[("dram.size".into(), value(rounded(most)), source)]);
     if let Err(reason) = result {
@@ -346,7 +414,7 @@ fn ports(
     let mut unknown = (Vec::new(), Vec::new());
     for (root, lower) in roots.into_iter().take(64) {
         let name = if root == main { "slot".to_owned() } else { slot_name(root) };
-        let lines = port_lines(survey, [root, lower], &name, notes, &mut unknown);
+        let lines = port_lines(survey, [root, lower], &name, host.generation, notes, &mut unknown);
         let before = file.text.clone();
         if root != main {
             file.text += &format!("port.{name}.extends = \"slot\"\n");
@@ -396,6 +464,7 @@ fn port_lines(
     survey: &Survey,
     [root, lower]: [PciAddress; 2],
     name: &str,
+    likely: u32,
     notes: &mut Vec<String>,
     unknown: &mut (Vec<String>, Vec<String>),
 ) -> Vec<FileFigure> {
@@ -421,7 +490,7 @@ fn port_lines(
     let width = [&port.max_width, &device.width, &port.width].into_iter().find(|fact| fact.get().is_some());
     if let Some((fact, speed)) = speed.and_then(|fact| Some((fact, fact.value()?))) {
         lines.push((key("generation"), capped(speed, root, notes).to_string(), read_from(survey, fact)));
-    } else if let Some((speed, width)) = device.assumed_link().or(port.assumed_link()) {
+    } else if let Some((speed, width)) = device.assumed_link(likely).or(port.assumed_link(likely)) {
         let source = "assumed: a link that carries what is measured";
         lines.push((key("generation"), speed.generation().min(5).to_string(), source.into()));
         lines.push((key("width"), width.to_string(), source.into()));
@@ -460,6 +529,8 @@ mod tests {
             ("Intel(R) Xeon(R) CPU E5-2630 0 @ 2.30GHz", "E5-2630"),
             ("Intel(R) Xeon(R) Platinum 8160 CPU @ 2.10GHz", "Platinum8160"),
             ("AMD EPYC 7742 64-Core Processor", "EPYC7742"),
+            ("AMD Ryzen Threadripper PRO 7955WX 16-Cores", "7955WX"),
+            ("Intel(R) Xeon(R) 6980P", "6980P"),
         ] {
             assert_eq!(short_cpu(name), short);
         }

@@ -63,7 +63,7 @@ pub fn import(
     let mut notes = Vec::new();
     let host = host::write(survey, library, options, &plugged, &mut notes)?;
     let mut files = vec![(format!("{}.toml", options.name), host.text.clone())];
-    let parts = parts::write(survey, library, &plugged, &mut files, &mut notes)?;
+    let parts = parts::write(survey, library, (&plugged, host.generation), &mut files, &mut notes)?;
     let first = scenario::write(survey, options.name, &host, &parts, &plugged, &mut files, &mut notes);
     Ok(Imported { files, relative: host.relative, notes, first })
 }

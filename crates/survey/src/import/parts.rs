@@ -59,7 +59,7 @@ fn with_id<T: Kindred + Read>(
 pub fn write(
     survey: &Survey,
     library: &Library,
-    plugged: &[Plugged],
+    (plugged, likely): (&[Plugged], u32),
     files: &mut Vec<(String, String)>,
     notes: &mut Vec<String>,
 ) -> Result<PartFiles, Diagnostics> {
@@ -92,9 +92,9 @@ pub fn write(
         let name = file_name(stem, function);
         if !files.iter().any(|(known, _)| *known == name) {
             let (text, relative) = match kind {
-                PartKind::Nic => nic(survey, library, device.address, &ids, &name)?,
-                PartKind::Gpu => gpu(survey, library, function, &ids, &name)?,
-                PartKind::Drive => drive(survey, library, function, &ids, &name)?,
+                PartKind::Nic => nic((survey, likely), library, device.address, &ids, &name)?,
+                PartKind::Gpu => gpu((survey, likely), library, function, &ids, &name)?,
+                PartKind::Drive => drive((survey, likely), library, function, &ids, &name)?,
             };
             notes.push(format!(
                 "{} is simulated as {relative} with its own link ({name})",
@@ -144,7 +144,7 @@ fn extended<'l>(library: &'l Library, name: &str, relative: &str, what: &str) ->
 }
 
 /// What was read of a link.
-fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, file: &mut Extended<'_>) {
+fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, likely: u32, file: &mut Extended<'_>) {
     let source = |origin: Option<crate::fact::Origin>| {
         origin.map_or("assumed".to_owned(), |origin| format!("measured: {}", survey.shown(origin)))
     };
@@ -160,7 +160,7 @@ fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, file: &mut E
     };
     add(file, "generation", speed.value().map(|speed| speed.generation().min(5)), speed.origin());
     add(file, "width", width.value(), width.origin());
-    if let Some((speed, width)) = function.assumed_link().filter(|_| speed.get().is_none()) {
+    if let Some((speed, width)) = function.assumed_link(likely).filter(|_| speed.get().is_none()) {
         let told = |value: u32, key: &str| {
             (
                 format!("link.{key}"),
@@ -186,7 +186,7 @@ fn id_line(survey: &Survey, function: &PciFunction, ids: &str) -> Option<FileFig
 }
 
 fn nic(
-    survey: &Survey,
+    (survey, likely): (&Survey, u32),
     library: &Library,
     address: PciAddress,
     ids: &str,
@@ -203,7 +203,7 @@ fn nic(
         function.vendor.value().is_some_and(|id| id.0 == 0x15b3) || function.is(|class| class.0 == 0x0207);
     let relative = known.unwrap_or_else(|| if is_mellanox { "connectx4" } else { "modern" }.to_owned());
     let mut file = extended(library, name, &relative, &survey.describe(address));
-    link::<Nic>(survey, function, &mut file);
+    link::<Nic>(survey, function, likely, &mut file);
     if let Some((mbit, origin)) = rate {
         let _ = file.add::<Nic>(&[(
             "controller.rate".into(),
@@ -219,7 +219,7 @@ fn nic(
 }
 
 fn gpu(
-    survey: &Survey,
+    (survey, likely): (&Survey, u32),
     library: &Library,
     function: &PciFunction,
     ids: &str,
@@ -228,7 +228,7 @@ fn gpu(
     let known = with_id::<Gpu>(library, ids, |gpu| gpu.controller.pci_id.value.clone())?;
     let relative = known.unwrap_or_else(|| "k40c".to_owned());
     let mut file = extended(library, name, &relative, function.name.get().map_or("a GPU", String::as_str));
-    link::<Gpu>(survey, function, &mut file);
+    link::<Gpu>(survey, function, likely, &mut file);
     if let Some(line) = id_line(survey, function, ids) {
         let _ = file.add::<Gpu>(&[line]);
     }
@@ -236,7 +236,7 @@ fn gpu(
 }
 
 fn drive(
-    survey: &Survey,
+    (survey, likely): (&Survey, u32),
     library: &Library,
     function: &PciFunction,
     _: &str,
@@ -246,7 +246,7 @@ fn drive(
     let relative = if is_optane { "optane-p4800x" } else { "pm1725a" };
     let mut file =
         extended(library, name, relative, function.name.get().map_or("an NVMe drive", String::as_str));
-    link::<Drive>(survey, function, &mut file);
+    link::<Drive>(survey, function, likely, &mut file);
     Ok((file.text, relative.to_owned()))
 }
 

@@ -1,0 +1,146 @@
+//! NCCL's topology: CPUs by node, with switches, GPUs and NICs below them. Root ports have no place there.
+
+use super::XmlText;
+use crate::model::Survey;
+use crate::pci::{PciAddress, PciClass};
+
+impl Survey {
+    /// The machine as `NCCL_TOPO_FILE` takes it.
+    pub fn to_nccl_xml(&self) -> String {
+        let mut xml = XmlText::default();
+        xml.open("system", &[("version", "1".into())]);
+        let devices: Vec<PciAddress> = self
+            .functions
+            .keys()
+            .copied()
+            .filter(|address| {
+                self.is_accelerator(*address) || self.functions[address].is(PciClass::is_network)
+            })
+            .collect();
+        // What is on the way to them, outermost first.
+        let ways: Vec<Vec<PciAddress>> = devices.iter().map(|device| self.nccl_way(*device)).collect();
+        let nodes: Vec<Option<u32>> = match self.nodes.is_empty() {
+            true => vec![None],
+            false => self.nodes.keys().map(|node| Some(*node)).collect(),
+        };
+        for (place, node) in nodes.iter().enumerate() {
+            // What is nowhere is at the first.
+            let here = |way: &&Vec<PciAddress>| {
+                let of = way.last().and_then(|device| self.node_of(*device));
+                of == *node || place == 0 && (of.is_none() || !nodes.contains(&of))
+            };
+            let own: Vec<&Vec<PciAddress>> = ways.iter().filter(here).collect();
+            let cpus = node.and_then(|node| self.nodes[&node].cpus.get().cloned()).unwrap_or_default();
+            if own.is_empty() && cpus.is_empty() {
+                continue;
+            }
+            let number = node.map_or("-1".to_owned(), |node| node.to_string());
+            let mut attributes = vec![("numaid", number), ("affinity", cpus.to_mask())];
+            let machine = &self.machine;
+            attributes.push(("arch", machine.architecture.get().cloned().unwrap_or_else(|| "x86_64".into())));
+            attributes.extend(machine.cpu_vendor.get().map(|vendor| ("vendor", vendor.clone())));
+            attributes.extend(machine.cpu_family.value().map(|family| ("familyid", family.to_string())));
+            attributes.extend(machine.cpu_model.value().map(|model| ("modelid", model.to_string())));
+            xml.open("cpu", &attributes);
+            self.nccl_below(&mut xml, &own.iter().map(|way| way.as_slice()).collect::<Vec<_>>());
+            xml.close("cpu");
+        }
+        xml.close("system");
+        xml.text
+    }
+
+    /// The upstream ports of the switches above a device, outermost first, and the device.
+    fn nccl_way(&self, device: PciAddress) -> Vec<PciAddress> {
+        // Nearest first, ports alternate: downstream, upstream, ..., and the root port is the last.
+        let above = self.above(device);
+        let mut way: Vec<PciAddress> = above.iter().copied().skip(1).step_by(2).collect();
+        way.reverse();
+        way.push(device);
+        way
+    }
+
+    /// Ways with the same first element share it.
+    fn nccl_below(&self, xml: &mut XmlText, ways: &[&[PciAddress]]) {
+        let mut done: Vec<PciAddress> = Vec::new();
+        for first in ways.iter().filter_map(|way| way.first().copied()) {
+            if done.contains(&first) {
+                continue;
+            }
+            done.push(first);
+            let rest: Vec<&[PciAddress]> =
+                ways.iter().filter(|way| way.first() == Some(&first)).map(|way| &way[1..]).collect();
+            let function = &self.functions[&first];
+            let hex = |value: Option<u16>| format!("0x{:04x}", value.unwrap_or_default());
+            let class = function.class.value().map_or(0, |class| class.0);
+            // As the kernel spells it, `8.0 GT/s PCIe`.
+            let spelled = |speed: String| match speed.contains('.') {
+                true => format!("{speed} PCIe"),
+                false => format!("{} PCIe", speed.replace(" GT/s", ".0 GT/s")),
+            };
+            let speed = function.speed.value().map_or("Unknown".into(), |speed| spelled(speed.to_string()));
+            xml.open(
+                "pci",
+                &[
+                    ("busid", first.to_string()),
+                    ("class", format!("0x{class:04x}00")),
+                    ("vendor", hex(function.vendor.value().map(|id| id.0))),
+                    ("device", hex(function.device.value().map(|id| id.0))),
+                    ("subsystem_vendor", hex(function.subsystem_vendor.value().map(|id| id.0))),
+                    ("subsystem_device", hex(function.subsystem_device.value().map(|id| id.0))),
+                    ("link_speed", speed),
+                    ("link_width", function.width.value().unwrap_or_default().to_string()),
+                ],
+            );
+            if self.is_accelerator(first) {
+                let number = self
+                    .functions
+                    .keys()
+                    .filter(|address| self.is_accelerator(**address) && **address < first)
+                    .count();
+                xml.open("gpu", &[("dev", number.to_string()), ("gdr", "1".to_owned())]);
+                for ((from, to), joined) in &self.fabric {
+                    let count = joined.strip_suffix(" links").filter(|_| *from == first.to_string());
+                    if let Some(count) = count {
+                        xml.empty(
+                            "nvlink",
+                            &[
+                                ("target", to.clone()),
+                                ("count", count.to_owned()),
+                                ("tclass", "0x068000".into()),
+                            ],
+                        );
+                    }
+                }
+                xml.close("gpu");
+            }
+            let own: Vec<_> =
+                self.interfaces.iter().filter(|(_, net)| net.function.value() == Some(first)).collect();
+            if !own.is_empty() {
+                xml.open("nic", &[]);
+                for (number, (name, net)) in own.iter().enumerate() {
+                    let mut attributes = vec![("name", (*name).clone()), ("dev", number.to_string())];
+                    attributes.extend(net.mbit_per_s.value().map(|rate| ("speed", rate.to_string())));
+                    xml.empty("net", &attributes);
+                }
+                xml.close("nic");
+            }
+            self.nccl_below(xml, &rest);
+            xml.close("pci");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_machine_is_a_system() {
+        let xml = Survey::default().to_nccl_xml();
+        assert!(
+            xml.starts_with("<system version=\"1\">\n")
+                && crate::numbers::NumberSet::default().to_mask() == "00000000",
+            "{xml}"
+        );
+    }
+}
