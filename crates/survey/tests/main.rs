@@ -1,3 +1,4 @@
 //! Sources of real machines, read.
 
 mod formats;
+mod machines;
