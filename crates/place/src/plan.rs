@@ -171,8 +171,10 @@ pub fn plan(view: &HostView, asked: &AskedFor, placer: &GuestPlacer) -> Result<H
     for interface in &asked.interfaces {
         let is_name = !interface.is_empty() && !interface.contains('/') && !interface.starts_with('.');
         if !is_name || !view.root.exists(&format!("/sys/class/net/{interface}")) {
-            let all = view.root.list("/sys/class/net").join(", ");
-            return Err(format!("there is no network interface `{interface}`; there are {all}"));
+            let all = view.root.list("/sys/class/net");
+            let more = if all.len() > 12 { format!(" and {} more", all.len() - 12) } else { String::new() };
+            let some = all[..all.len().min(12)].join(", ");
+            return Err(format!("there is no network interface `{interface}`; there are {some}{more}"));
         }
         queues::place(view, interface, &mut plan);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use place::{AskedFor, GuestPlacer, HostRoot, HostView, LoadSample, PlaceError, apply, plan, undo};
+use place::{AskedFor, GuestPlacer, HostRoot, HostView, LoadSample, PlaceError, apply, findings, plan, undo};
 
 struct Host {
     folder: tempfile::TempDir,
@@ -270,13 +270,15 @@ fn what_is_not_there_is_told() {
 #[test]
 fn light_load_draws_guests_to_the_device() {
     let host = Host::new();
-    (host.guest(200), host.guest(300));
+    host.guest(200);
+    host.guest(300);
     let mut placer = GuestPlacer::default();
     let view = host.view();
     assert_eq!(view.guests.len(), 2);
     assert_eq!((view.guests[0].home(), view.guests[0].uplink.as_deref()), (Some(0), Some("eth0")));
     let before = LoadSample::new(&view);
-    (host.load(200, 200, 300, 9_000), host.load(300, 5, 600, 100));
+    host.load(200, 200, 300, 9_000);
+    host.load(300, 5, 600, 100);
     placer.decide(&view, [&before, &LoadSample::new(&view)], Duration::from_secs(1));
     let planned = plan(&view, &asked(&[], &[], true), &placer).unwrap();
     apply(&view.root, &planned.writes, &host.undo_file()).unwrap();
@@ -298,16 +300,15 @@ fn light_load_draws_guests_to_the_device() {
 #[test]
 fn heavy_load_serves_guests_at_their_homes() {
     let host = Host::new();
-    (host.guest(200), host.guest(300));
+    host.guest(200);
+    host.guest(300);
     host.file("proc/300/numa_maps", "7f00 default anon=3 N1=3");
     let (mut placer, view) = (GuestPlacer::default(), host.view());
     let mut last = LoadSample::new(&view);
     let mut modes = Vec::new();
     for turn in 1..=4 {
-        (
-            host.load(200, 500 * turn, 500 * turn, 9_000 * turn),
-            host.load(300, 500 * turn, 500 * turn, 9_000 * turn),
-        );
+        host.load(200, 500 * turn, 500 * turn, 9_000 * turn);
+        host.load(300, 500 * turn, 500 * turn, 9_000 * turn);
         let now = LoadSample::new(&view);
         placer.decide(&view, [&last, &now], Duration::from_secs(1));
         modes.push(placer.switches());
@@ -351,4 +352,22 @@ fn cgroups_of_libvirt_move_the_memory_too() {
     assert_eq!(host.cpus(200, 201), "0-7", "its cgroup holds it");
     undo(&view.root, &host.undo_file()).unwrap();
     assert_eq!(host.text(&format!("{folder}/vcpu0/cpuset.cpus")), "");
+}
+
+/// A guest whose memory or threads are elsewhere is found; one that may run near its device is not.
+#[test]
+fn guests_far_from_their_device_are_found() {
+    let host = Host::new();
+    host.guest(200);
+    let ids = || {
+        findings(&host.view()).into_iter().map(|finding| (finding.id, finding.evidence)).collect::<Vec<_>>()
+    };
+    let found = ids();
+    assert_eq!(found.len(), 1, "its memory is at node 0");
+    assert!(found[0].0 == "guest-far/200" && found[0].1[0].contains("memory is at node 0"), "{found:?}");
+    host.file("proc/200/numa_maps", "7f00 default anon=3 N1=3");
+    assert_eq!(ids(), []);
+    host.file("proc/203/task/203/status", "Name:\tvhost\nCpus_allowed_list:\t0-1");
+    let found = ids();
+    assert!(found[0].1[0].contains("vhost thread 203 may use CPUs 0-1"), "{found:?}");
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nearfar::experiment::Experiment;
+use place::{HostRoot, HostView};
 use survey::{Finding, Survey};
 
 use crate::failure::Failure;
@@ -57,7 +58,7 @@ pub fn run(common: &Common, arguments: &InspectArgs) -> Result<ExitCode, Failure
         return watch(arguments);
     }
     let survey = survey_of(&arguments.sources)?;
-    let findings = survey.findings();
+    let findings = findings_of(&survey, &arguments.sources);
     let costs = if arguments.simulate { far_costs(common, &survey)? } else { Vec::new() };
     if let Some(path) = &arguments.svg {
         output::write(path, survey.drawing(&findings).as_bytes())?;
@@ -103,6 +104,19 @@ pub fn survey_of(sources: &[PathBuf]) -> Result<Survey, Failure> {
         given => given.iter().map(PathBuf::as_path).collect(),
     };
     Survey::read(&paths).map_err(Failure::new)
+}
+
+/// Findings of a machine, and of the guests that run on it where it is the live one or a folder.
+fn findings_of(survey: &Survey, sources: &[PathBuf]) -> Vec<Finding> {
+    let mut all = survey.findings();
+    let root = match sources {
+        [] => Some(Path::new("/")),
+        [one] => Some(one.as_path()).filter(|path| path.is_dir()),
+        _ => None,
+    };
+    let view = root.and_then(|root| HostView::new(HostRoot::new(root).ok()?).ok());
+    all.extend(view.iter().flat_map(place::findings));
+    all
 }
 
 /// What the import of the machine pays for a device at another socket.
@@ -202,7 +216,7 @@ fn watch(arguments: &InspectArgs) -> Result<ExitCode, Failure> {
     let mut known: Option<Vec<Finding>> = None;
     loop {
         let survey = survey_of(&arguments.sources)?;
-        let findings = survey.findings();
+        let findings = findings_of(&survey, &arguments.sources);
         match &known {
             None => {
                 output::print(&survey.overview());

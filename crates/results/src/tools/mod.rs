@@ -255,7 +255,7 @@ fn matrix<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<(usize, Vec<Option<f6
             continue;
         }
         let Some(Some(number)) = cells.first().copied() else { break };
-        if number < 0.0 || number > 4096.0 || number.fract() != 0.0 || cells.len() < 2 {
+        if !(0.0..=4096.0).contains(&number) || number.fract() != 0.0 || cells.len() < 2 {
             break;
         }
         rows.push((number as usize, cells[1..].to_vec()));
