@@ -131,6 +131,13 @@ fn an_export_is_the_machine_it_was_made_of() {
                 .contains("0000:05:00.0 Non-Volatile memory controller 8086:2700")
         );
     }
+    // What was measured there is simulated with the import's own drive.
+    let fio = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzzing/corpus/tool_output/fio.json");
+    let fio = fio.canonicalize().unwrap();
+    let told = said(&folder, &["compare", fio.to_str().unwrap(), "--machine", "box", "--json", "-"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+    let row = rows.iter().find(|row| row["quantity"] == "read clat mean").unwrap();
+    assert!(row["simulated"].as_f64().is_some() && !told.contains("--card names yours"), "{row}");
     // NCCL's topology has what it is about: GPUs below their switches.
     let nccl = said(&folder, &["export", "gpu-switches", "--as", "nccl"]);
     assert_eq!((nccl.matches("<gpu ").count(), nccl.matches("class=\"0x060400\"").count()), (4, 2), "{nccl}");

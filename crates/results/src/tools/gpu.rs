@@ -52,6 +52,15 @@ fn bandwidth(name: &str, rows: &[(usize, Vec<Option<f64>>)]) -> Option<ToolTest>
             pairs(&mut test, &|row, column| format!("gpu{row} to gpu{column}"));
             test
         }
+        // Both directions of a pair, added up.
+        "device_to_device_bidirectional_memcpy_read_ce_total"
+        | "device_to_device_bidirectional_memcpy_write_ce_total" => {
+            let mut test = ToolTest::new(name, task(name.contains("_read_"), count));
+            for (row, column, rate) in cells().filter(|(row, column, _)| row < column) {
+                test.add(format!("gpu{row} and gpu{column}, both ways"), "GB/s", Some(rate));
+            }
+            test
+        }
         _ => {
             let why = match name {
                 name if name.contains("latency") => "latencies of a kernel's pointer chase are not simulated",

@@ -122,6 +122,9 @@ pub enum ToolError {
     /// The tool itself reports an error.
     #[error("{0} failed: {1}")]
     Failed(&'static str, String),
+    /// It has outputs of two tools.
+    #[error("it has outputs of {0} and of {1}: give each its file")]
+    Mixed(&'static str, &'static str),
     /// It has no result.
     #[error("{0}'s output has no result: {1}")]
     Empty(&'static str, &'static str),
@@ -134,12 +137,22 @@ pub enum ToolError {
 pub fn read(bytes: &[u8]) -> Result<ToolReport, ToolError> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}');
-    let found = match json_in(text) {
-        Some(Ok(json)) => from_json(&json),
-        Some(Err(damaged)) => return Err(damaged),
-        None => from_text(text),
+    let report = match json_in(text)? {
+        None => from_text(text).unwrap_or(Err(ToolError::Unknown))?,
+        // A script may have put several runs into one file.
+        Some(all) => {
+            let mut reports = all.iter().map(|json| from_json(json).unwrap_or(Err(ToolError::Unknown)));
+            let mut first = reports.next().unwrap_or(Err(ToolError::Unknown))?;
+            for other in reports {
+                let other = other?;
+                if other.tool != first.tool {
+                    return Err(ToolError::Mixed(first.tool, other.tool));
+                }
+                first.tests.extend(other.tests);
+            }
+            first
+        }
     };
-    let report = found.unwrap_or(Err(ToolError::Unknown))?;
     match report.tests.is_empty() {
         true => Err(ToolError::Empty(report.tool, "no test has ended")),
         false => Ok(report),
@@ -167,18 +180,19 @@ fn from_text(text: &str) -> ToolRead {
     .find_map(|read| read(text))
 }
 
-/// The JSON of a text, behind lines that a tool prints before it; `None` if it has none.
-fn json_in(text: &str) -> Option<Result<Value, ToolError>> {
+/// The JSON documents of a text, behind lines that a tool prints before the first; `None` if it has none.
+fn json_in(text: &str) -> Result<Option<Vec<Value>>, ToolError> {
     let mut start = 0;
     // Warnings come first, each on a line of its own.
     for line in text.split_inclusive('\n').take(50) {
         if line.trim_start().starts_with('{') {
-            let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
-            return values.next().map(|read| read.map_err(|error| ToolError::Damaged(error.to_string())));
+            let values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+            let all: Result<Vec<Value>, _> = values.take(1_000).collect();
+            return all.map(Some).map_err(|error| ToolError::Damaged(error.to_string()));
         }
         start += line.len();
     }
-    None
+    Ok(None)
 }
 
 impl ToolReport {

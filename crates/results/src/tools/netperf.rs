@@ -67,7 +67,10 @@ pub fn from_text(text: &str) -> ToolRead {
 }
 
 fn of_lines(name: &'static str, lines: &[&str]) -> Option<ToolTest> {
-    let keys = named(lines);
+    let mut keys = named(lines);
+    if name.is_empty() && !keys.contains_key("THROUGHPUT") {
+        keys = columns(lines);
+    }
     if keys.contains_key("THROUGHPUT") {
         return omni(name, &keys);
     }
@@ -153,6 +156,27 @@ fn with_cpu(mut test: ToolTest) -> ToolTest {
         *client = client.replacen("netperf ", "netperf -c -C ", 1);
     }
     test
+}
+
+/// omni's table for people: sizes, time, throughput and its unit are the last columns.
+fn columns(lines: &[&str]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let is_unit = |word: &str| mbit_of(word).is_some() || word.to_ascii_lowercase().starts_with("trans");
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [.., first, second, time, rate, unit] = &words[..] else { continue };
+        if !is_unit(unit) || rate.parse::<f64>().is_err() || time.parse::<f64>().is_err() {
+            continue;
+        }
+        let sizes: &[(&str, &str)] = match mbit_of(unit) {
+            Some(_) => &[("LOCAL_SEND_SIZE", second)],
+            None => &[("REQUEST_SIZE", first), ("RESPONSE_SIZE", second)],
+        };
+        let results = [("THROUGHPUT", *rate), ("THROUGHPUT_UNITS", *unit)];
+        let all = sizes.iter().chain(&results);
+        found.extend(all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    }
+    found
 }
 
 /// omni's results by name.
