@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{CompareOptions, Comparison, HeldRows, MachineSource, ToolOptions, compare};
+use nearfar::compare::{
+    CompareOptions, Comparison, HeldRows, MachineSource, ToolOptions, compare, read_tool,
+};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
@@ -145,6 +147,8 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
                 "{option} is for directories of pcie-bench, and these are files"
             )));
         }
+        // What is no such output is told before what is missing.
+        paths.iter().try_for_each(|path| read_tool(path).map(drop)).map_err(Failure::new)?;
         let Some(machine) = arguments.machine.clone() else {
             return Err(Failure::new(
                 "--machine MACHINE is needed: outputs of tools do not name one. `nearfar import` makes one of a real machine",
