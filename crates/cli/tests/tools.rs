@@ -208,3 +208,41 @@ fn a_host_is_placed_and_set_back() {
         assert!(output.status.code() == Some(2) && told.contains(wanted), "{arguments:?}: {told}");
     }
 }
+
+/// Linux itself says what was written: a veth pair of four queues in a namespace of its own. Without the rights to make one, there is
+/// nothing to try.
+#[test]
+fn queues_of_a_real_interface_are_placed_and_set_back() {
+    let folder = folder("veth");
+    let name = format!("nearfar-test-{}", std::process::id());
+    let ip = |words: &str| {
+        let words = words.replace("NS", &name);
+        Command::new("ip").args(words.split(' ')).output().is_ok_and(|output| output.status.success())
+    };
+    let pair = "link add nfv0 netns NS numtxqueues 4 numrxqueues 4 type veth peer name nfv1 netns NS numtxqueues 4 numrxqueues 4";
+    if !ip("netns add NS") || !ip(pair) {
+        ip("netns del NS");
+        return eprintln!("no network namespace can be made here: it is not tried");
+    }
+    let inside = |words: &[&str]| {
+        let output = Command::new("ip").args(["netns", "exec", &name]).args(words).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let xps = || inside(&["sh", "-c", "cat /sys/class/net/nfv1/queues/tx-*/xps_cpus"]).1;
+    let undo = folder.join("undo.json");
+    let place = |words: &[&str]| {
+        let own = [env!("CARGO_BIN_EXE_nearfar"), "place", "--undo-file", undo.to_str().unwrap()];
+        inside(&[&own[..], words].concat())
+    };
+    let before = xps();
+    let (planned, unchanged) = (place(&["nfv1"]), xps());
+    let (applied, after) = (place(&["nfv1", "--apply"]), xps());
+    let (undone, back) = (place(&["--undo"]), xps());
+    ip("netns del NS");
+    assert!(planned.0 && planned.1.contains("tx-0/xps_cpus"), "{planned:?}");
+    assert_eq!(unchanged, before);
+    assert!(applied.0 && applied.1.contains("values written"), "{applied:?}");
+    assert!(after != before && after.lines().all(|mask| mask.trim_matches(['0', ',']) != ""), "{after}");
+    assert!(undone.0, "{undone:?}");
+    assert_eq!(back, before);
+}
