@@ -242,7 +242,10 @@ fn queues_of_a_real_interface_are_placed_and_set_back() {
     assert!(planned.0 && planned.1.contains("tx-0/xps_cpus"), "{planned:?}");
     assert_eq!(unchanged, before);
     assert!(applied.0 && applied.1.contains("values written"), "{applied:?}");
-    assert!(after != before && after.lines().all(|mask| mask.trim_matches(['0', ',']) != ""), "{after}");
+    assert!(
+        after != before && after.lines().all(|mask| !mask.trim_matches(['0', ',']).is_empty()),
+        "{after}"
+    );
     assert!(undone.0, "{undone:?}");
     assert_eq!(back, before);
 }
