@@ -238,6 +238,13 @@ fn undo_leaves_what_others_changed() {
     assert!(notes.iter().any(|note| note.contains("41") && note.contains("somebody else")), "{notes:?}");
     assert!(notes.iter().any(|note| note.contains("42") && note.contains("gone")), "{notes:?}");
     assert_eq!(host.text("proc/irq/41/smp_affinity_list"), "2");
+    // A record that leads elsewhere is not followed.
+    host.file("etc/passwd", "root");
+    let entry = r#"{"target":{"file":{"path":"/sys/../etc/passwd","form":"number"}},"before":"x","after":"root","why":""}"#;
+    host.file("run/nearfar/place.undo.json", &format!("{{\"writes\":[{entry}]}}"));
+    let (count, notes) = undo(&view.root, &host.undo_file()).unwrap();
+    assert!(count == 0 && notes[0].contains("outside of /sys and /proc"), "{notes:?}");
+    assert_eq!(host.text("etc/passwd"), "root");
     host.file("run/nearfar/place.undo.json", "{");
     assert!(matches!(undo(&view.root, &host.undo_file()), Err(PlaceError::Damaged(..))));
 }
