@@ -2,10 +2,11 @@
 //! program itself.
 
 use std::ffi::OsStr;
+use std::sync::LazyLock;
 
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
-use machine::{DeviceFile, Library, figures};
+use machine::{KINDS, Library, figures};
 use nearfar::experiment::Experiment;
 
 /// Gives the arguments of all commands what completes them.
@@ -19,11 +20,11 @@ pub fn with_values(program: Command) -> Command {
 fn of(command: &str, arg: Arg) -> Arg {
     match (command, arg.get_id().as_str()) {
         (_, "scenario") => arg.add(ArgValueCompleter::new(FileNames(&["scenarios"], true))),
-        ("machines", "name") => arg.add(ArgValueCompleter::new(FileNames(ALL, true))),
+        ("machines", "name") => arg.add(ArgValueCompleter::new(FileNames(&ALL, true))),
         ("programs", "name") => arg.add(ArgValueCompleter::new(programs)),
         (_, "machine") => arg.add(ArgValueCompleter::new(FileNames(&["machines"], true))),
         (_, "card") => arg.add(ArgValueCompleter::new(FileNames(&["machines/parts"], true))),
-        ("new", "from") => arg.add(ArgValueCompleter::new(FileNames(ALL, false))),
+        ("new", "from") => arg.add(ArgValueCompleter::new(FileNames(&ALL, false))),
         ("reference", "kind") => arg.add(ArgValueCompleter::new(kinds)),
         (_, "set" | "over") => arg.add(ArgValueCompleter::new(keys)),
         _ => arg,
@@ -31,18 +32,10 @@ fn of(command: &str, arg: Arg) -> Arg {
 }
 
 /// The folders of files by name.
-const ALL: &[&str] = &[
-    "machines",
-    "machines/parts",
-    "machines/nics",
-    "machines/drives",
-    "machines/gpus",
-    "machines/ntbs",
-    "machines/clusters",
-    "machines/switches",
-    "machines/kernels",
-    "scenarios",
-];
+static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let machines = KINDS.iter().filter(|kind| kind.extends).map(|kind| kind.folder);
+    machines.chain(["scenarios"]).collect()
+});
 
 fn beginning<'a>(current: &OsStr, all: impl IntoIterator<Item = &'a str>) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
@@ -70,8 +63,7 @@ fn programs(current: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
-    let kinds: Vec<&str> = machine::file_shapes().iter().map(|shape| shape.name).collect();
-    beginning(current, kinds)
+    beginning(current, KINDS.iter().map(|kind| kind.word))
 }
 
 /// The keys of the scenario, or of the machine, that the command line names.
@@ -111,14 +103,8 @@ fn keys_of(experiment: &Experiment) -> Vec<String> {
                 ["machine", "iommu", "kernel"].into_iter().for_each(&mut add);
                 for (number, device) in host.devices.iter().enumerate() {
                     add(&format!("device.{number}.slot"));
-                    let own = match &device.kind {
-                        DeviceFile::Drive(drive) => figures(&drive.file),
-                        DeviceFile::Nic(nic) => figures(&**nic),
-                        DeviceFile::Gpu(gpu) => figures(&**gpu),
-                        DeviceFile::Card(card) => figures(&**card),
-                        DeviceFile::Ntb(ntb) => figures(&**ntb),
-                    };
-                    paths(own).for_each(|path| add(&format!("device.{number}.change.{path}")));
+                    paths(device.kind.model().list())
+                        .for_each(|path| add(&format!("device.{number}.change.{path}")));
                 }
                 paths(figures(&host.machine)).for_each(|path| add(&format!("change.{path}")));
                 paths(figures(&host.kernel)).for_each(|path| add(&format!("change_kernel.{path}")));

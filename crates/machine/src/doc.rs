@@ -13,16 +13,29 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A kind of file: its folder and its name in messages.
+/// A kind of file, as [`KINDS`](crate::KINDS) lists it.
 pub trait Kindred: Read {
-    /// Name of the kind in messages.
-    const WHAT: &'static str;
+    /// Its word on command lines, in records and in scenarios.
+    const WORD: &'static str;
+    /// Its name in messages and among the files that made a result.
+    const WHAT: &'static str = Self::WORD;
+    /// Its name in lists.
+    const LISTED: &'static str = Self::WHAT;
     /// Its folder in the library.
     const FOLDER: &'static str;
+    /// Description.
+    const ABOUT: &'static str;
+    /// Whether a file may extend another one.
+    const EXTENDS: bool = true;
+    /// Which file a template extends if nothing else is asked for, and a figure that is often changed; no templates if `None`.
+    const TEMPLATE: Option<[&'static str; 2]> = None;
     /// Keys that are not inherited from the extended file.
     const OWN: &'static [&'static str] = &[];
     /// The table whose entries can extend each other, if any.
     const SIBLINGS: Option<[&'static str; 2]> = None;
+
+    /// What the file says of itself in a line.
+    fn summary(&self) -> &str;
 }
 
 /// A machine, part or scenario file: its text and later changes.
@@ -439,7 +452,7 @@ pub fn set_number(content: &mut impl Read, path: &str, number: f64) -> bool {
 }
 
 impl Listed {
-    fn of(path: &str, figure: &dyn AnyFigure) -> Self {
+    pub(crate) fn of(path: &str, figure: &dyn AnyFigure) -> Self {
         let value = figure.to_toml().to_string();
         Self {
             path: path.into(),

@@ -93,8 +93,15 @@ record! {
 }
 
 impl Kindred for Drive {
-    const WHAT: &'static str = "drive";
+    const WORD: &'static str = "drive";
     const FOLDER: &'static str = "machines/drives";
+    const ABOUT: &'static str = "An NVMe drive.";
+    const TEMPLATE: Option<[&'static str; 2]> =
+        Some(["optane-p4800x", "controller.tags = { value = 64, source = \"datasheet: ...\" }"]);
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {

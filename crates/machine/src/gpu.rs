@@ -70,8 +70,14 @@ record! {
 pub const GPU_OTHER_TAGS: u32 = 16;
 
 impl Kindred for Gpu {
+    const WORD: &'static str = "gpu";
     const WHAT: &'static str = "GPU";
     const FOLDER: &'static str = "machines/gpus";
+    const ABOUT: &'static str = "A GPU.";
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {

@@ -55,8 +55,15 @@ record! {
 }
 
 impl Kindred for KernelFile {
-    const WHAT: &'static str = "kernel";
+    const WORD: &'static str = "kernel";
     const FOLDER: &'static str = "machines/kernels";
+    const ABOUT: &'static str = "An operating system's kernel: what its work costs.";
+    const TEMPLATE: Option<[&'static str; 2]> =
+        Some(["linux", "cost.syscall = { value = \"300 cycles\", source = \"measured: ...\" }"]);
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {

@@ -21,10 +21,10 @@ mod doc;
 mod drive;
 mod event;
 mod figure;
-mod file_shape;
 mod gpu;
 mod host;
 mod kernel;
+mod kinds;
 mod kpio;
 mod library;
 mod limits;
@@ -61,10 +61,10 @@ pub use cluster::{
     adapter, node,
 };
 pub use computer::{
-    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
-    FoundLink, HostEntry, HostSetup, HypervisorEntry, HypervisorSetup, InterfaceSetup, LinkEntry, LinkSetup,
-    PassedSetup, PcieSwitchEntry, PcieSwitchSetup, Placement, RiserEntry, SlotSetup, TeamEntry, TeamMode,
-    TeamSetup, VirtualNicSetup, VmEntry, VmSetup, links_found,
+    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceModel, DevicePlace, DeviceSetup,
+    DiskSetup, DmaMode, DriveSetup, FoundLink, HostEntry, HostSetup, HypervisorEntry, HypervisorSetup,
+    InterfaceSetup, LinkEntry, LinkSetup, PassedSetup, PcieSwitchEntry, PcieSwitchSetup, Placement,
+    RiserEntry, SlotSetup, TeamEntry, TeamMode, TeamSetup, VirtualNicSetup, VmEntry, VmSetup, links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
@@ -74,10 +74,10 @@ pub use event::{
     Setting, Trigger,
 };
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
-pub use file_shape::{FileShape, files as file_shapes};
 pub use gpu::*;
 pub use host::*;
 pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
+pub use kinds::{AnyDoc, FileKind, KINDS};
 pub use kpio::{KpioFormat, KpioSelect, NicKpio};
 pub use library::{Library, Redraw, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};

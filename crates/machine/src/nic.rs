@@ -149,8 +149,16 @@ impl Nic {
 }
 
 impl Kindred for Nic {
+    const WORD: &'static str = "nic";
     const WHAT: &'static str = "NIC";
     const FOLDER: &'static str = "machines/nics";
+    const ABOUT: &'static str = "A network card.";
+    const TEMPLATE: Option<[&'static str; 2]> =
+        Some(["modern", "controller.tags = { value = 64, source = \"datasheet: ...\" }"]);
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {

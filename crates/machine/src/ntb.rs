@@ -64,8 +64,14 @@ record! {
 }
 
 impl Kindred for Ntb {
+    const WORD: &'static str = "ntb";
     const WHAT: &'static str = "NTB adapter";
     const FOLDER: &'static str = "machines/ntbs";
+    const ABOUT: &'static str = "An adapter with a non-transparent bridge.";
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {
@@ -90,6 +96,12 @@ record! {
 }
 
 impl Kindred for ClusterSwitch {
+    const WORD: &'static str = "cluster-switch";
     const WHAT: &'static str = "cluster switch";
     const FOLDER: &'static str = "machines/clusters";
+    const ABOUT: &'static str = "A switch between NTB adapters.";
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }

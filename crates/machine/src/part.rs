@@ -35,8 +35,17 @@ record! {
 }
 
 impl Kindred for Part {
+    const WORD: &'static str = "card";
     const WHAT: &'static str = "part";
+    const LISTED: &'static str = Self::WORD;
     const FOLDER: &'static str = "machines/parts";
+    const ABOUT: &'static str = "A card with a DMA engine, as pcie-bench runs on.";
+    const TEMPLATE: Option<[&'static str; 2]> =
+        Some(["nfp6000", "dma_engine.tags = { value = 64, source = \"datasheet: ...\" }"]);
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {

@@ -58,6 +58,13 @@ record! {
 }
 
 impl Kindred for PcieSwitch {
-    const WHAT: &'static str = "switch";
+    const WORD: &'static str = "switch";
     const FOLDER: &'static str = "machines/switches";
+    const ABOUT: &'static str = "A PCIe switch.";
+    const TEMPLATE: Option<[&'static str; 2]> =
+        Some(["pex8733", "link.width = { value = 8, source = \"datasheet: ...\" }"]);
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }

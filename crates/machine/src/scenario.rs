@@ -39,8 +39,15 @@ record! {
 }
 
 impl Kindred for Scenario {
+    const WORD: &'static str = "bench-scenario";
     const WHAT: &'static str = "scenario";
     const FOLDER: &'static str = "scenarios";
+    const ABOUT: &'static str = "pcie-bench on a machine with a card.";
+    const EXTENDS: bool = false;
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 names! {

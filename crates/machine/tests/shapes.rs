@@ -1,10 +1,7 @@
 //! The schemas of files against what reads them: what comes with the program is valid, and what a schema refuses, the reader
 //! refuses.
 
-use machine::{
-    ClusterSwitch, ComputerScenario, Doc, Drive, FileShape, Gpu, KernelFile, Kindred, Library, Machine, Nic,
-    Ntb, Part, PcieSwitch, Scenario, file_shapes,
-};
+use machine::{ComputerScenario, Doc, FileKind, KINDS, Library};
 use serde_json::{Value, json};
 
 /// Whether a value is as a schema has it: as much of JSON Schema as these schemas use.
@@ -83,12 +80,12 @@ fn at<'a>(value: &'a mut Value, path: &[String]) -> &'a mut Value {
 }
 
 /// Holds a file and all that is got from it by one change against the schema; gives how many changes the schema refused.
-fn check<T: Kindred>(shape: &FileShape, name: &str) -> usize {
+fn check(kind: &FileKind, name: &str) -> usize {
     let library = Library::built_in();
-    let schema = shape.schema();
-    let text = Doc::<T>::load(&library, name).unwrap().text().to_owned();
+    let schema = kind.schema();
+    let text = kind.open(&library, name, None).unwrap().text().to_owned();
     let whole = parsed(&text);
-    assert!(is_valid(&whole, &schema), "{} {name} is not as its schema has it", shape.name);
+    assert!(is_valid(&whole, &schema), "{} {name} is not as its schema has it", kind.word);
     let mut all = Vec::new();
     paths(&whole, &[], &mut all);
     let mut refused = 0;
@@ -109,7 +106,7 @@ fn check<T: Kindred>(shape: &FileShape, name: &str) -> usize {
             }
             refused += 1;
             let text = toml_edit::ser::to_string(&changed).unwrap();
-            let read = Doc::<T>::from_text(&library, "changed.toml", &text).read();
+            let read = kind.open(&library, "changed.toml", Some(&text)).unwrap().summary();
             assert!(
                 read.is_err(),
                 "{name}: the schema refuses {} = {change}, the reader does not",
@@ -123,42 +120,21 @@ fn check<T: Kindred>(shape: &FileShape, name: &str) -> usize {
 #[test]
 fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_refuses() {
     let library = Library::built_in();
-    for shape in file_shapes() {
-        let check: fn(&FileShape, &str) -> usize = match shape.name {
-            "machine" => check::<Machine>,
-            "card" => check::<Part>,
-            "nic" => check::<Nic>,
-            "drive" => check::<Drive>,
-            "gpu" => check::<Gpu>,
-            "ntb" => check::<Ntb>,
-            "cluster-switch" => check::<ClusterSwitch>,
-            "switch" => check::<PcieSwitch>,
-            "kernel" => check::<KernelFile>,
-            "scenario" => check::<ComputerScenario>,
-            "bench-scenario" => check::<Scenario>,
-            other => panic!("a new kind of file, `{other}`: add a line here"),
-        };
-        let folder = shape.folder;
+    for kind in &KINDS {
+        let folder = kind.folder;
         let is_computers =
             |name: &str| Doc::<ComputerScenario>::load(&library, name).unwrap().has("host").unwrap();
         let of_kind =
-            |name: &String| folder != "scenarios" || is_computers(name) == (shape.name == "scenario");
+            |name: &String| folder != "scenarios" || is_computers(name) == (kind.word == "scenario");
         let names: Vec<String> = library.names(folder).into_iter().filter(of_kind).collect();
         // All are valid; the changes of one are enough.
-        let schema = shape.schema();
+        let schema = kind.schema();
         for name in &names {
-            let text = match folder {
-                "scenarios" => Doc::<Scenario>::load(&library, name).unwrap().text().to_owned(),
-                _ => std::fs::read_to_string(format!(
-                    "{}/../../{folder}/{name}.toml",
-                    env!("CARGO_MANIFEST_DIR")
-                ))
-                .unwrap(),
-            };
-            assert!(is_valid(&parsed(&text), &schema), "{folder}/{name} is not as its schema has it");
+            let doc = kind.open(&library, name, None).unwrap();
+            assert!(is_valid(&parsed(doc.text()), &schema), "{folder}/{name} is not as its schema has it");
         }
-        let refused: usize = names.iter().take(1).map(|name| check(&shape, name)).sum();
-        assert!(refused > 20, "{}: {refused}", shape.name);
+        let refused: usize = names.iter().take(1).map(|name| check(kind, name)).sum();
+        assert!(refused > 20, "{}: {refused}", kind.word);
     }
 }
 
@@ -172,9 +148,9 @@ fn reference_pages_are_those_of_the_reader() {
          writes a JSON Schema for editors. Values include their units; the meaning of a key includes its default.\n\n\
          | Kind | What it is |\n|---|---|\n",
     );
-    for shape in file_shapes() {
-        expect_test::expect_file![folder.join(format!("{}.md", shape.name))].assert_eq(&shape.markdown());
-        index += &format!("| [{0}]({0}.md) | {1} |\n", shape.name, shape.about);
+    for kind in &KINDS {
+        expect_test::expect_file![folder.join(format!("{}.md", kind.word))].assert_eq(&kind.markdown());
+        index += &format!("| [{0}]({0}.md) | {1} |\n", kind.word, kind.about);
     }
     expect_test::expect_file![folder.join("README.md")].assert_eq(&index);
 }
@@ -201,9 +177,9 @@ fn every_key_is_explained() {
         }
     }
     let mut silent = Vec::new();
-    for shape in file_shapes() {
-        walk(shape.name, &shape.shape, &mut silent);
-        let page = shape.markdown();
+    for kind in &KINDS {
+        walk(kind.word, &(kind.shape)(), &mut silent);
+        let page = kind.markdown();
         assert!(page.contains("| Key | Meaning | Value |") && page.lines().count() > 8, "{page}");
     }
     assert!(silent.is_empty(), "{silent:?}");

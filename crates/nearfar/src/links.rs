@@ -55,7 +55,7 @@ impl LinkState {
         computers.simulation().with(|fabric, _| {
             for (host, described) in computers.hosts().iter().zip(&setup.hosts) {
                 for (&device, described) in host.devices.iter().zip(&described.devices) {
-                    let link = described.kind.link();
+                    let link = described.kind.model().link();
                     let endpoint = fabric.endpoint(device);
                     let config = endpoint.core.registers.config(FunctionIndex(0));
                     for (link_id, at) in endpoint.links().zip(&described.links) {

@@ -274,11 +274,13 @@ fn of_a_gpu_of_a_guest_that_polls() {
 /// STREAM on the cores of socket 0, of memory of the other socket and of its own.
 #[test]
 fn of_memory() {
+    // A quarter of the machine's LLC, so that a quarter of the arrays exceeds it as much.
+    let llc = change("change.host.llc.size", "\"6400 KiB\"");
     let stream = |memory: &str, change: &str| {
         let text = [
             scenario::HEAD,
-            &host("a", "dell-t430", change),
-            &program("a", "0-9", "stream --array-size 4000000 --ntimes 2 --only read"),
+            &host("a", "dell-t430", &(llc.clone() + change)),
+            &program("a", "0-9", "stream --array-size 1000000 --ntimes 2 --only read"),
             &format!("memory = \"{memory}\"\n"),
         ];
         run(&text.concat(), "read")
@@ -309,12 +311,14 @@ fn of_memory() {
 /// A core that waits for memory is busy, yet neither is it what binds nor does a faster one help.
 #[test]
 fn of_cores_that_wait_for_lines() {
+    // As above.
+    let llc = change("change.host.llc.size", "\"8960 KiB\"");
     let done = |(line, cores, memory): (&str, &str, &str), what: &str, change: &str| {
-        let a = host("a", "dell-r730", change);
+        let a = host("a", "dell-r730", &(llc.clone() + change));
         let memory = format!("memory = \"{memory}\"\n");
         run(&[scenario::HEAD, &a, &program("a", cores, line), &memory].concat(), what)
     };
-    let stream = "stream --array-size 2000000 --ntimes 2";
+    let stream = "stream --array-size 500000 --ntimes 2";
     let of = |key: &str, value: &str| change(&format!("change.host.{key}"), value);
     let (dram, queue) = (of("dram.channel_bandwidth", "\"25.6 GB/s\""), of("prefetch.super_queue", "20"));
     let faster = of("core.frequency", "\"3 GHz\"");
@@ -330,7 +334,7 @@ fn of_cores_that_wait_for_lines() {
         let (_, same) = done(program, "triad", &faster);
         assert!(same < SAME * before, "{name}: {before:.0} MB/s, {same:.0} with faster cores");
     }
-    let chase = ("lat_mem_rd -t 64 2048", "0", "node0");
+    let chase = ("lat_mem_rd -t 16 2048", "0", "node0");
     let (binds, before) = done(chase, "latency", "");
     assert_eq!(binds, Some(Kind::Lines), "loads that need the one before");
     let (_, same) = done(chase, "latency", &faster);

@@ -143,7 +143,7 @@ class Machine(File):
 class Part(File):
     """A card with a DMA engine: link, tags, overheads."""
 
-    kind, folder = "part", "machines/parts"
+    kind, folder = "card", "machines/parts"
 
 
 class Nic(File):
@@ -179,7 +179,7 @@ class Switch(File):
 class Cluster(File):
     """A switch for cables between NTB adapters."""
 
-    kind, folder = "cluster", "machines/clusters"
+    kind, folder = "cluster-switch", "machines/clusters"
 
 
 class Kernel(File):

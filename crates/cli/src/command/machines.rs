@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use machine::{
-    ClusterSwitch, ComputerScenario, Diagnostics, Doc, Drive, Gpu, KernelFile, Kind, Kindred, Library,
-    Listed, Machine, Nic, Ntb, Part, PcieSwitch, Scenario,
+    ComputerScenario, Diagnostics, Doc, FileKind, KINDS, Kind, Kindred, Library, Listed, Machine, Scenario,
 };
 
 use crate::failure::Failure;
@@ -34,18 +33,18 @@ pub struct MachinesArgs {
 /// The parameters of a machine, device or kernel: path and value. `None` if none has this name.
 pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
     let Some(kind) = kind_of(library, name)? else { return Ok(None) };
-    let figures = (kind.figures)(library, name)?;
+    let figures = figures(kind, library, name)?;
     let plain = |figure: Listed| (figure.path, figure.value.trim().trim_matches('"').to_owned());
     Ok(Some(figures.into_iter().map(plain).collect()))
 }
 
 /// Paths of the figures of all machines, cards, devices and kernels; files that cannot be read are left out.
 pub fn all_figures(library: &Library) -> BTreeSet<String> {
-    let of = |kind: &FileKind| {
+    let of = |kind: &'static FileKind| {
         let names = library.names(kind.folder).into_iter();
-        names.filter_map(|name| (kind.figures)(library, &name).ok()).flatten().collect::<Vec<_>>()
+        names.filter_map(|name| figures(kind, library, &name).ok()).flatten().collect::<Vec<_>>()
     };
-    KINDS.iter().flat_map(of).map(|figure| figure.path).collect()
+    kinds().flat_map(of).map(|figure| figure.path).collect()
 }
 
 pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failure> {
@@ -58,10 +57,10 @@ pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failur
     }
     let Some(name) = &arguments.name else {
         let mut all = Vec::new();
-        for kind in KINDS {
+        for kind in kinds() {
             for name in library.names(kind.folder) {
-                let summary = (kind.summary)(&library, &name)?;
-                all.push((kind.word, name, summary));
+                let summary = kind.open(&library, &name, None)?.summary()?;
+                all.push((kind.listed, name, summary));
             }
         }
         for name in library.names("scenarios") {
@@ -87,7 +86,7 @@ pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failur
     let Some(kind) = kind_of(&library, name)? else {
         return show_scenario(&library, arguments, name, to_stdout);
     };
-    let figures = (kind.figures)(&library, name)?;
+    let figures = figures(kind, &library, name)?;
     let residuals = match kind.folder {
         "machines" => residual_table(&read::<Machine>(&library, name)?),
         _ => None,
@@ -137,9 +136,9 @@ fn write(arguments: &MachinesArgs, rows: Vec<serde_json::Value>, library: &Libra
 /// Number of each file's parameters by kind of source.
 fn show_sources(library: &Library, arguments: &MachinesArgs, to_stdout: bool) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         for name in library.names(kind.folder) {
-            files.push((name.clone(), (kind.figures)(library, &name)?));
+            files.push((name.clone(), figures(kind, library, &name)?));
         }
     }
     let kinds: Vec<Kind> = Kind::ALL.iter().map(|(_, kind)| *kind).filter(|k| *k != Kind::Override).collect();
@@ -202,90 +201,28 @@ fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Diagnostics> {
     Doc::<T>::load(library, name)?.read()
 }
 
-fn figures<T: Kindred>(library: &Library, name: &str) -> Result<Vec<Listed>, Diagnostics> {
-    Doc::<T>::load(library, name)?.list()
+/// The kinds of files with parameters, in the order of the list.
+fn kinds() -> impl Iterator<Item = &'static FileKind> {
+    KINDS.iter().filter(|kind| kind.extends)
 }
 
-/// A kind of file with parameters.
-struct FileKind {
-    word: &'static str,
-    folder: &'static str,
-    summary: fn(&Library, &str) -> Result<String, Diagnostics>,
-    figures: fn(&Library, &str) -> Result<Vec<Listed>, Diagnostics>,
+fn figures(kind: &FileKind, library: &Library, name: &str) -> Result<Vec<Listed>, Diagnostics> {
+    kind.open(library, name, None)?.list()
 }
-
-/// All kinds, in the order of the list.
-const KINDS: &[FileKind] = &[
-    FileKind {
-        word: "machine",
-        folder: "machines",
-        summary: |library, name| Ok(read::<Machine>(library, name)?.summary),
-        figures: figures::<Machine>,
-    },
-    FileKind {
-        word: "card",
-        folder: "machines/parts",
-        summary: |library, name| Ok(read::<Part>(library, name)?.summary),
-        figures: figures::<Part>,
-    },
-    FileKind {
-        word: "drive",
-        folder: "machines/drives",
-        summary: |library, name| Ok(read::<Drive>(library, name)?.summary),
-        figures: figures::<Drive>,
-    },
-    FileKind {
-        word: "NIC",
-        folder: "machines/nics",
-        summary: |library, name| Ok(read::<Nic>(library, name)?.summary),
-        figures: figures::<Nic>,
-    },
-    FileKind {
-        word: "GPU",
-        folder: "machines/gpus",
-        summary: |library, name| Ok(read::<Gpu>(library, name)?.summary),
-        figures: figures::<Gpu>,
-    },
-    FileKind {
-        word: "NTB adapter",
-        folder: "machines/ntbs",
-        summary: |library, name| Ok(read::<Ntb>(library, name)?.summary),
-        figures: figures::<Ntb>,
-    },
-    FileKind {
-        word: "cluster switch",
-        folder: "machines/clusters",
-        summary: |library, name| Ok(read::<ClusterSwitch>(library, name)?.summary),
-        figures: figures::<ClusterSwitch>,
-    },
-    FileKind {
-        word: "switch",
-        folder: "machines/switches",
-        summary: |library, name| Ok(read::<PcieSwitch>(library, name)?.summary),
-        figures: figures::<PcieSwitch>,
-    },
-    FileKind {
-        word: "kernel",
-        folder: "machines/kernels",
-        summary: |library, name| Ok(read::<KernelFile>(library, name)?.summary),
-        figures: figures::<KernelFile>,
-    },
-];
 
 /// The kind of the file with this name or path; `None` for a scenario.
 fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, Failure> {
     let known = |folder: &str| library.names(folder).iter().any(|known| known == name);
-    if let Some(kind) = KINDS.iter().find(|kind| known(kind.folder)) {
+    if let Some(kind) = kinds().find(|kind| known(kind.folder)) {
         return Ok(Some(kind));
     }
     if known("scenarios") {
         return Ok(None);
     }
     if !name.ends_with(".toml") {
-        let folders = KINDS.iter().map(|kind| kind.folder).chain(["scenarios"]);
+        let folders = kinds().map(|kind| kind.folder).chain(["scenarios"]);
         let names: Vec<String> = folders.flat_map(|folder| library.names(folder)).collect();
-        let all = "`nearfar machines` lists machines, cards, drives, NICs, GPUs, NTB adapters, switches, kernels and \
-                   scenarios";
+        let all = "`nearfar machines` lists all";
         return Err(Failure::unknown("file", name, names.iter().map(String::as_str), all));
     }
     let doc = Doc::<Scenario>::load(library, name)?;
@@ -299,14 +236,14 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
         value.split('"').nth(1)
     });
     if let Some(kind) = extends.and_then(|extended| {
-        KINDS.iter().find(|kind| library.names(kind.folder).iter().any(|known| known == extended))
+        kinds().find(|kind| library.names(kind.folder).iter().any(|known| known == extended))
     }) {
         return Ok(Some(kind));
     }
     // The file's kind is the one that can read it; for an invalid file, the one with the fewest errors.
     let mut best: Option<(usize, &FileKind)> = None;
-    for kind in KINDS {
-        let wrong = match (kind.figures)(library, name) {
+    for kind in kinds() {
+        let wrong = match figures(kind, library, name) {
             Ok(_) => 0,
             Err(diagnostics) => diagnostics.iter().count(),
         };
@@ -334,17 +271,4 @@ fn show_scenario(
         output::print(doc.text().trim_end());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_of_file_is_listed() {
-        let listed: Vec<_> = KINDS.iter().map(|kind| kind.folder).chain(["scenarios"]).collect();
-        for file in machine::file_shapes() {
-            assert!(listed.contains(&file.folder), "`{}` files: add them to KINDS", file.name);
-        }
-    }
 }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{FileShape, file_shapes};
+use clap::builder::PossibleValuesParser;
+use machine::{FileKind, KINDS};
 
 use crate::failure::Failure;
 use crate::output::{Fit, TextTable};
@@ -33,22 +34,21 @@ pub struct ReferenceArgs {
 }
 
 pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
-    let shapes = file_shapes();
     let Some(kind) = &arguments.kind else {
         let mut table = TextTable::new(["kind", "what it is"], Fit::Wrap);
-        shapes.iter().for_each(|shape| table.add(vec![shape.name.to_owned(), shape.about.to_owned()]));
+        KINDS.iter().for_each(|kind| table.add(vec![kind.word.to_owned(), kind.about.to_owned()]));
         output::print(&table.render(output::width()));
         return Ok(ExitCode::SUCCESS);
     };
-    let shape = find(&shapes, kind)?;
+    let kind = find(kind)?;
     let options = [("--markdown", arguments.markdown.as_deref()), ("--schema", arguments.schema.as_deref())];
     output::Places::new(&options)?;
-    let page = shape.markdown();
+    let page = kind.markdown();
     if let Some(path) = &arguments.markdown {
         output::write(path, page.as_bytes())?;
     }
     if let Some(path) = &arguments.schema {
-        let text = serde_json::to_string_pretty(&shape.schema()).map_err(Failure::new)? + "\n";
+        let text = serde_json::to_string_pretty(&kind.schema()).map_err(Failure::new)? + "\n";
         output::write(path, text.as_bytes())?;
     }
     if arguments.markdown.is_none() && arguments.schema.is_none() {
@@ -57,11 +57,11 @@ pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find<'a>(shapes: &'a [FileShape], kind: &str) -> Result<&'a FileShape, Failure> {
-    shapes.iter().find(|shape| shape.name == kind).ok_or_else(|| {
-        let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
-        let known = format!("there are {}", names.join(", "));
-        Failure::unknown("kind of file", kind, names.iter().copied(), &known)
+fn find(word: &str) -> Result<&'static FileKind, Failure> {
+    FileKind::by_word(word).ok_or_else(|| {
+        let words: Vec<&str> = KINDS.iter().map(|kind| kind.word).collect();
+        let known = format!("there are {}", words.join(", "));
+        Failure::unknown("kind of file", word, words.iter().copied(), &known)
     })
 }
 
@@ -78,7 +78,7 @@ A machine's line has sockets:N cores:N clock:2.6GHz llc:60MiB mem:8ch ddr5-4800 
 cores, llc and mem are those of one socket. What it does not say is from the nearest machine, which is named.")]
 pub struct New {
     /// The kind of file.
-    #[arg(value_parser = KINDS)]
+    #[arg(value_parser = PossibleValuesParser::new(templates()))]
     kind: String,
     /// Where to write it; the file must not exist yet.
     #[arg(value_parser = output::file)]
@@ -90,7 +90,10 @@ pub struct New {
     from: Option<String>,
 }
 
-const KINDS: [&str; 7] = ["machine", "card", "nic", "drive", "switch", "kernel", "scenario"];
+/// Words of the kinds that there are templates of.
+fn templates() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().filter(|kind| kind.template.is_some()).map(|kind| kind.word).chain(["scenario"])
+}
 
 /// Writes a template.
 pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
@@ -113,29 +116,22 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
         let line = arguments.line.join(" ");
         return from_line(&library, arguments, &name, &line);
     }
-    let (folder, usual) = match arguments.kind.as_str() {
-        "machine" => ("machines", "dell-t430"),
-        "card" => ("machines/parts", "nfp6000"),
-        "nic" => ("machines/nics", "modern"),
-        "drive" => ("machines/drives", "optane-p4800x"),
-        "switch" => ("machines/switches", "pex8733"),
-        "kernel" => ("machines/kernels", "linux"),
-        _ => ("scenarios", "netperf"),
-    };
+    let kind = find(&arguments.kind)?;
+    let [usual, example] = kind.template.unwrap_or(["netperf", ""]);
     let from = arguments.from.as_deref().unwrap_or(usual);
-    let known = library.names(folder);
+    let known = library.names(kind.folder);
     if !known.iter().any(|name| name == from) {
         let all = format!("there are {}", known.join(", "));
         return Err(Failure::unknown(&arguments.kind, from, known.iter().map(String::as_str), &all));
     }
-    let text = match folder {
-        "scenarios" => {
-            let text = machine::Doc::<machine::Scenario>::load(&library, from)?.text().to_owned();
+    let text = match kind.template {
+        None => {
+            let text = kind.open(&library, from, None)?.text().to_owned();
             // Only the first name is the scenario's; later ones belong to hosts and devices.
             let old = text.lines().find(|line| line.starts_with("name = ")).unwrap_or_default();
             text.replacen(old, &format!("name = \"{name}\""), 1)
         }
-        _ => template(&arguments.kind, &name, from),
+        Some(_) => template(kind.word, &name, from, example),
     };
     output::write(&arguments.file, text.as_bytes())?;
     output::complain(&format!("written: {}", arguments.file.display()));
@@ -164,7 +160,7 @@ fn from_line(
     Ok(ExitCode::SUCCESS)
 }
 
-fn template(kind: &str, name: &str, from: &str) -> String {
+fn template(kind: &str, name: &str, from: &str, example: &str) -> String {
     let by_path = match kind {
         "machine" | "nic" | "drive" | "card" => {
             format!("# A scenario names it by its path, as in:  {kind} = \"{name}.toml\"\n")
@@ -180,18 +176,6 @@ fn template(kind: &str, name: &str, from: &str) -> String {
          extends = \"{from}\"\n\
          \n\
          # What differs, each figure with where it comes from; the line below shows the form.\n\
-         # {}\n",
-        example(kind)
+         # {example}\n"
     )
-}
-
-/// A parameter that is often changed.
-fn example(kind: &str) -> &'static str {
-    match kind {
-        "machine" => "host.llc.ddio_ways = { value = 4, source = \"assumed: twice as many\" }",
-        "card" => "dma_engine.tags = { value = 64, source = \"datasheet: ...\" }",
-        "nic" | "drive" => "controller.tags = { value = 64, source = \"datasheet: ...\" }",
-        "switch" => "link.width = { value = 8, source = \"datasheet: ...\" }",
-        _ => "cost.syscall = { value = \"300 cycles\", source = \"measured: ...\" }",
-    }
 }

@@ -5,21 +5,23 @@ use std::collections::BTreeSet;
 use super::slot::{LinkEntry, LinkSetup};
 use super::{HostSetup, file};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::doc::{Kindred, Listed};
 use crate::drive::Drive;
+use crate::figure::AnyFigure;
 use crate::gpu::Gpu;
 use crate::library::Library;
 use crate::nic::Nic;
 use crate::ntb::Ntb;
 use crate::part::{LinkCapability, Part};
 use crate::placed::{Placed, Several};
-use crate::read::{Check, record};
+use crate::read::{Check, Read, record};
 use crate::scenario::Changes;
 use crate::source::Place;
 use files::Folder;
 use units::Bytes;
 
 record! {
-    /// A device in a slot: one of `drive`, `nic`, `gpu`, `card` and `ntb`.
+    /// A device in a slot, of one of the kinds that have a key for their file.
     pub struct DeviceEntry {
         /// Name, for references; unique on the host.
         name: Option<Placed<String>>,
@@ -31,8 +33,7 @@ record! {
         links: Option<Placed<Vec<LinkEntry>>>,
         /// Whether it is in its slot when the host boots (the default); otherwise, an event plugs it in.
         plugged: Option<bool>,
-        /// An NVMe drive: a name, or the path of a file. A device has exactly one of `drive`, `nic`, `gpu`, `card`
-        /// and `ntb`.
+        /// An NVMe drive: a name, or the path of a file. A device has exactly one key for its file.
         drive: Option<Placed<String>>,
         /// Removed: use `links`.
         second_slot: Option<Placed<String>>,
@@ -72,7 +73,7 @@ record! {
             entry.files().into_iter().flatten().count() == 1,
             "device",
             "a slot holds one device",
-            "give one of `drive`, `nic`, `gpu`, `card` and `ntb`",
+            format!("give one of {}", DeviceFile::words()),
         );
         let for_drives = [
             ("backing", entry.backing.is_some()),
@@ -119,19 +120,163 @@ pub struct DeviceSetup {
     pub ports: Vec<crate::port::PortAddress>,
 }
 
-/// A device's file: one variant for each kind of device.
-#[derive(Debug, Clone)]
-pub enum DeviceFile {
+/// What a scenario needs to know of any device.
+pub trait DeviceModel {
+    /// Loads the file that the entry of a host's device names.
+    ///
+    /// # Errors
+    /// If the file, a change or another key of the entry is wrong.
+    fn load(
+        library: &Library,
+        name: &Placed<String>,
+        entry: &DeviceEntry,
+        at: DevicePlace<'_>,
+    ) -> Result<Self, Diagnostics>
+    where
+        Self: Sized;
+
+    /// Name of the model, from its file.
+    fn name(&self) -> &str;
+
+    /// What pictures call it.
+    fn what(&self) -> &'static str;
+
+    /// Capability of its port.
+    fn link(&self) -> &LinkCapability;
+
+    /// Maximum number of links.
+    fn most_links(&self) -> u32 {
+        1
+    }
+
+    /// Maximum lanes of one link, and of all links together.
+    fn lanes(&self) -> (u32, u32) {
+        let each = self.link().width.value.get();
+        (each, each)
+    }
+
+    /// Calls `visit` for each of its figures, with the figure's path.
+    fn visit(&self, visit: &mut dyn FnMut(&str, &dyn AnyFigure));
+
+    /// All its figures.
+    fn list(&self) -> Vec<Listed> {
+        let mut all = Vec::new();
+        self.visit(&mut |path, figure| all.push(Listed::of(path, figure)));
+        all
+    }
+}
+
+/// A device's place in a scenario.
+#[derive(Debug, Clone, Copy)]
+pub struct DevicePlace<'a> {
+    /// Its host, by number and name.
+    pub host: (usize, &'a str),
+    /// Its number there.
+    pub number: usize,
+}
+
+/// The kinds of devices, one line each: the key of the file in a scenario, and what the file becomes.
+macro_rules! devices {
+    ($($(#[$about:meta])* $key:ident: $variant:ident($model:ty),)+) => {
+        /// A device's file: one variant for each kind of device.
+        #[derive(Debug, Clone)]
+        pub enum DeviceFile {
+            $($(#[$about])* $variant(Box<$model>),)+
+        }
+
+        impl DeviceFile {
+            fn load(library: &Library, entry: &DeviceEntry, at: DevicePlace<'_>) -> Result<Self, Diagnostics> {
+                $(if let Some(name) = &entry.$key {
+                    return Ok(Self::$variant(Box::new(<$model>::load(library, name, entry, at)?)));
+                })+
+                unreachable!("the entry's check asks for one")
+            }
+
+            /// What the kinds have in common.
+            pub fn model(&self) -> &dyn DeviceModel {
+                match self {
+                    $(Self::$variant(model) => &**model,)+
+                }
+            }
+
+            /// Its kind, as the key in scenarios.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => stringify!($key),)+
+                }
+            }
+
+            /// The keys of all kinds, for messages.
+            fn words() -> String {
+                let words = [$(concat!("`", stringify!($key), "`")),+];
+                format!("{} and {}", words[..words.len() - 1].join(", "), words[words.len() - 1])
+            }
+        }
+
+        impl DeviceEntry {
+            /// The file reference for each kind of device.
+            fn files(&self) -> impl IntoIterator<Item = &Option<Placed<String>>> {
+                [$(&self.$key),+]
+            }
+        }
+    };
+}
+
+devices! {
     /// An NVMe drive.
-    Drive(Box<DriveSetup>),
+    drive: Drive(DriveSetup),
     /// A NIC, which may have several PCIe and Ethernet ports.
-    Nic(Box<Nic>),
+    nic: Nic(Nic),
     /// A GPU with its own memory.
-    Gpu(Box<Gpu>),
+    gpu: Gpu(Gpu),
     /// A card with a DMA engine.
-    Card(Box<Part>),
+    card: Card(Part),
     /// An NTB adapter.
-    Ntb(Box<Ntb>),
+    ntb: Ntb(Ntb),
+}
+
+/// Devices of which a scenario says nothing but their file.
+macro_rules! plain_devices {
+    ($($model:ty $(: $most:literal links)?;)+) => {$(
+        impl DeviceModel for $model {
+            fn load(
+                library: &Library,
+                name: &Placed<String>,
+                entry: &DeviceEntry,
+                _: DevicePlace<'_>,
+            ) -> Result<Self, Diagnostics> {
+                file(library, name, entry.change.as_ref())
+            }
+
+            fn name(&self) -> &str {
+                &self.name
+            }
+
+            fn what(&self) -> &'static str {
+                <$model>::LISTED
+            }
+
+            fn link(&self) -> &LinkCapability {
+                &self.link
+            }
+
+            $(fn most_links(&self) -> u32 {
+                $most
+            })?
+
+            fn visit(&self, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
+                self.figures("", visit);
+            }
+        }
+    )+};
+}
+
+plain_devices! {
+    // As many hosts as multi-host adapters support.
+    Nic: 4 links;
+    Gpu;
+    Part;
+    Ntb;
 }
 
 /// A drive of a scenario.
@@ -149,66 +294,45 @@ pub struct DriveSetup {
     pub worn_in: bool,
 }
 
-impl DeviceFile {
-    /// Name of the device's model, from its file.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Drive(drive) => &drive.file.name,
-            Self::Nic(nic) => &nic.name,
-            Self::Gpu(gpu) => &gpu.name,
-            Self::Card(part) => &part.name,
-            Self::Ntb(ntb) => &ntb.name,
-        }
+impl DeviceModel for DriveSetup {
+    fn load(
+        library: &Library,
+        name: &Placed<String>,
+        entry: &DeviceEntry,
+        at: DevicePlace<'_>,
+    ) -> Result<Self, Diagnostics> {
+        let file: Drive = file(library, name, entry.change.as_ref())?;
+        let serial = serial(&file, entry, at);
+        drive(file, entry, serial)
     }
 
-    /// Its kind, as the key in scenarios.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Drive(_) => "drive",
-            Self::Nic(_) => "nic",
-            Self::Gpu(_) => "gpu",
-            Self::Card(_) => "card",
-            Self::Ntb(_) => "ntb",
-        }
+    fn name(&self) -> &str {
+        &self.file.name
     }
 
-    /// Capability of its port.
-    pub fn link(&self) -> &LinkCapability {
-        match self {
-            Self::Drive(drive) => &drive.file.link,
-            Self::Nic(nic) => &nic.link,
-            Self::Gpu(gpu) => &gpu.link,
-            Self::Card(part) => &part.link,
-            Self::Ntb(ntb) => &ntb.link,
-        }
+    fn what(&self) -> &'static str {
+        "NVMe drive"
     }
 
-    /// Maximum number of links.
+    fn link(&self) -> &LinkCapability {
+        &self.file.link
+    }
+
     fn most_links(&self) -> u32 {
-        match self {
-            Self::Drive(drive) => drive.file.controller.ports.value.get(),
-            // As many hosts as multi-host adapters support.
-            Self::Nic(_) => 4,
-            Self::Gpu(_) | Self::Card(_) | Self::Ntb(_) => 1,
-        }
+        self.file.controller.ports.value.get()
     }
 
-    /// Maximum lanes of one link, and of all links together.
-    pub(super) fn lanes(&self) -> (u32, u32) {
-        let each = self.link().width.value.get();
-        match self {
-            Self::Drive(drive) => (each, each * drive.file.controller.ports.value.get()),
-            _ => (each, each),
-        }
+    fn lanes(&self) -> (u32, u32) {
+        let each = self.file.link.width.value.get();
+        (each, each * self.most_links())
+    }
+
+    fn visit(&self, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
+        self.file.figures("", visit);
     }
 }
 
 impl DeviceEntry {
-    /// The file reference for each kind of device.
-    fn files(&self) -> [&Option<Placed<String>>; 5] {
-        [&self.drive, &self.nic, &self.gpu, &self.card, &self.ntb]
-    }
-
     /// The place of its file reference.
     pub(super) fn place(&self) -> &Place {
         let name = self.files().into_iter().flatten().next();
@@ -217,26 +341,14 @@ impl DeviceEntry {
 }
 
 impl DeviceSetup {
-    /// Loads the file of a host's device `number`. The host is given by number and name.
+    /// Loads the file of a host's device.
     pub(super) fn load(
         library: &Library,
         entry: &DeviceEntry,
-        host: (usize, &str),
-        number: usize,
+        at: DevicePlace<'_>,
     ) -> Result<Self, Diagnostics> {
-        let changes = entry.change.as_ref();
-        let kind = match (&entry.drive, &entry.nic, &entry.gpu, &entry.card, &entry.ntb) {
-            (Some(name), ..) => {
-                let file: Drive = file(library, name, changes)?;
-                let serial = serial(&file, entry, host, number);
-                DeviceFile::Drive(Box::new(drive(file, entry, serial)?))
-            }
-            (_, Some(name), ..) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
-            (_, _, Some(name), ..) => DeviceFile::Gpu(Box::new(file(library, name, changes)?)),
-            (.., Some(name), _) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
-            (.., Some(name)) => DeviceFile::Ntb(Box::new(file(library, name, changes)?)),
-            (None, None, None, None, None) => unreachable!("the entry's check asks for one"),
-        };
+        let kind = DeviceFile::load(library, entry, at)?;
+        let model = kind.model();
         let vfs = match &entry.vfs {
             Some(vfs) => virtual_functions(&kind, vfs)?,
             None => 0,
@@ -246,8 +358,8 @@ impl DeviceSetup {
             _ => 0,
         };
         let links = entry.links.as_ref().map_or(1, |links| links.value.len() as u32);
-        if let Some(given) = entry.links.as_ref().filter(|_| links > kind.most_links()) {
-            let (name, most) = (kind.name(), kind.most_links());
+        if let Some(given) = entry.links.as_ref().filter(|_| links > model.most_links()) {
+            let (name, most) = (model.name(), model.most_links());
             let message = match most {
                 1 => format!("{name} has one port"),
                 most => format!("{name} has at most {most} ports"),
@@ -331,7 +443,8 @@ const SERIAL: usize = 20;
 
 /// Serial number of a host's device `number`. No two drives have the same, as it is part of their subsystem's name. A
 /// drive with a name has it as its number, `b:ssd`, so that programs can tell drives apart whenever they appear.
-fn serial(file: &Drive, entry: &DeviceEntry, (host, host_name): (usize, &str), number: usize) -> String {
+fn serial(file: &Drive, entry: &DeviceEntry, at: DevicePlace<'_>) -> String {
+    let DevicePlace { host: (host, host_name), number } = at;
     let named = entry.name.as_ref().map(|name| format!("{host_name}:{}", name.value));
     named
         .filter(|name| name.is_ascii() && name.len() <= SERIAL)

@@ -46,7 +46,7 @@ use units::Bytes;
 
 use files::Folder;
 
-pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
+pub use device::{DeviceEntry, DeviceFile, DeviceModel, DevicePlace, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
 pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
 pub use riser::RiserEntry;
@@ -93,8 +93,14 @@ record! {
 }
 
 impl Kindred for ComputerScenario {
-    const WHAT: &'static str = "scenario";
+    const WORD: &'static str = "scenario";
     const FOLDER: &'static str = "scenarios";
+    const ABOUT: &'static str = "Computers with devices, cables between them, and programs that run on them.";
+    const EXTENDS: bool = false;
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {
@@ -457,8 +463,9 @@ fn host(library: &Library, number: usize, entry: &HostEntry) -> Result<HostSetup
         let help = format!("at most {MOST}");
         return Err(Diagnostics::new(vec![Diagnostic::new(first_too_many.place(), message).help(help)]));
     }
-    let host = (number, entry.name.value.as_str());
-    let devices = (0..).zip(&entry.device).map(|(n, entry)| DeviceSetup::load(library, entry, host, n));
+    let place =
+        |number_of_device| DevicePlace { host: (number, &entry.name.value), number: number_of_device };
+    let devices = (0..).zip(&entry.device).map(|(n, entry)| DeviceSetup::load(library, entry, place(n)));
     let devices: Vec<DeviceSetup> = devices.collect::<Result<_, _>>()?;
     let switches = entry.switch.iter().map(|entry| PcieSwitchSetup::load(library, entry));
     let switches = switches.collect::<Result<_, _>>()?;

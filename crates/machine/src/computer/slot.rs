@@ -231,7 +231,7 @@ fn links_of<'a>(
     kind: &DeviceFile,
     wrong: &mut Vec<Diagnostic>,
 ) -> impl Iterator<Item = LinkRequest<'a>> + use<'a> {
-    let (each, all) = kind.lanes();
+    let (each, all) = kind.model().lanes();
     let given: Vec<_> = match &device.links {
         Some(links) => links
             .value
@@ -243,10 +243,10 @@ fn links_of<'a>(
         None => vec![(device.slot.as_ref(), None, None, None)],
     };
     let most = LinkWidth::at_most(each.min(all / given.len().max(1) as u32));
-    let generation = kind.link().generation.value.get();
+    let generation = kind.model().link().generation.value.get();
     let asked: u32 = given.iter().map(|(_, _, lanes, _)| lanes.map_or(most, |lanes| lanes.value.get())).sum();
     if let Some(links) = device.links.as_ref().filter(|_| asked > all) {
-        let message = format!("{asked} lanes are more than {} has", kind.name());
+        let message = format!("{asked} lanes are more than {} has", kind.model().name());
         wrong.push(Diagnostic::new(&links.place, message).help(format!("{all} for all links together")));
     }
     given.into_iter().flat_map(move |(slot, of, lanes, others)| {

@@ -39,10 +39,18 @@ record! {
 }
 
 impl Kindred for Machine {
-    const WHAT: &'static str = "machine";
+    const WORD: &'static str = "machine";
     const FOLDER: &'static str = "machines";
+    const ABOUT: &'static str =
+        "A computer without the devices in its slots: sockets, caches, memory, root ports.";
+    const TEMPLATE: Option<[&'static str; 2]> =
+        Some(["dell-t430", "host.llc.ddio_ways = { value = 4, source = \"assumed: twice as many\" }"]);
     const OWN: &'static [&'static str] = &["residuals"];
     const SIBLINGS: Option<[&'static str; 2]> = Some(["host", "port"]);
+
+    fn summary(&self) -> &str {
+        &self.summary
+    }
 }
 
 record! {

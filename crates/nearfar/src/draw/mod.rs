@@ -52,7 +52,7 @@ mod tests {
                     for host in &setup.hosts {
                         assert!(has(&host.name) && has(&host.machine.name), "{name}: {}", host.name);
                         for device in &host.devices {
-                            let own = device.name.as_deref().unwrap_or(device.kind.name());
+                            let own = device.name.as_deref().unwrap_or(device.kind.model().name());
                             let foreign = format!("{}:{own}", host.name);
                             assert!(has(own) || has(&foreign), "{name}: {own}");
                         }

@@ -289,7 +289,7 @@ impl<'a> InSlots<'a> {
     fn device(&self, key: Anchor, device: &DeviceSetup, at: &LinkSetup) -> Thing {
         let Anchor::Device(owner, number, which) = key else { unreachable!("a device's link") };
         let of = &self.setup.hosts[owner];
-        let (carries, text) = self.link(at, device.kind.link());
+        let (carries, text) = self.link(at, device.kind.model().link());
         let mut detail = vec![text];
         let own_name = name_of(of, number);
         let name = if owner == self.host { own_name } else { format!("{}:{own_name}", of.name) };
@@ -317,17 +317,11 @@ impl<'a> InSlots<'a> {
         if !borrowers.is_empty() {
             detail.push(format!("lent to {}", Vec::from_iter(borrowers).join(", ")));
         }
-        let kind = match &device.kind {
-            DeviceFile::Drive(_) => "NVMe drive",
-            DeviceFile::Nic(_) => "NIC",
-            DeviceFile::Gpu(_) => "GPU",
-            DeviceFile::Card(_) => "card",
-            DeviceFile::Ntb(_) => "NTB adapter",
-        };
+        let kind = device.kind.model().what();
         let look =
             if matches!(device.kind, DeviceFile::Ntb(_)) { Appearance::Ntb } else { Appearance::Device };
         let model = match device.name {
-            Some(_) => format!("{}, {kind}", device.kind.name()),
+            Some(_) => format!("{}, {kind}", device.kind.model().name()),
             None => kind.to_owned(),
         };
         Thing { key, look, name, model, detail, carries, below: Vec::new() }
@@ -353,7 +347,7 @@ impl<'a> InSlots<'a> {
 /// A device's name on its host, or its model's.
 fn name_of(host: &HostSetup, device: usize) -> String {
     let device = &host.devices[device];
-    device.name.clone().unwrap_or_else(|| device.kind.name().to_owned())
+    device.name.clone().unwrap_or_else(|| device.kind.model().name().to_owned())
 }
 
 fn borrower(setup: &ComputerSetup, borrow: &BorrowSetup) -> String {
@@ -399,7 +393,7 @@ fn cables(setup: &ComputerSetup) -> Vec<DrawnCable> {
     let ntb = setup.cluster.cables.iter().map(|cable| {
         let generation = cable.ends.iter().find_map(|end| match end {
             ClusterEnd::Adapter(host, device) => {
-                Some(setup.hosts[*host].devices[*device].kind.link().generation.value.get())
+                Some(setup.hosts[*host].devices[*device].kind.model().link().generation.value.get())
             }
             ClusterEnd::Switch(_) => None,
         });

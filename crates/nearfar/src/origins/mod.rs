@@ -16,7 +16,7 @@ mod used;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use machine::{AnyFigure, ComputerSetup, Kind, Provenance, Read};
+use machine::{AnyFigure, ComputerSetup, DeviceModel, Kind, Provenance, Read};
 use serde_json::json;
 
 use crate::bench::{Bench, Outcome};
@@ -91,12 +91,19 @@ impl Origins {
 
     /// Adds the figures of a file that are in use.
     fn add(&mut self, file: &str, content: &impl Read, is_used: impl Fn(&str) -> bool) {
-        content.figures("", &mut |path, figure| {
-            // An identity is no property: it affects no result.
-            if is_used(path) && !path.ends_with("pci_id") {
-                self.figures.insert((file.to_owned(), path.to_owned()), FigureInUse::new(path, figure));
-            }
-        });
+        content.figures("", &mut |path, figure| self.add_figure(file, path, figure, &is_used));
+    }
+
+    /// As [`add`](Self::add), of a device's file.
+    fn add_device(&mut self, device: &dyn DeviceModel, is_used: impl Fn(&str) -> bool) {
+        device.visit(&mut |path, figure| self.add_figure(device.name(), path, figure, &is_used));
+    }
+
+    fn add_figure(&mut self, file: &str, path: &str, figure: &dyn AnyFigure, is_used: &dyn Fn(&str) -> bool) {
+        // An identity is no property: it affects no result.
+        if is_used(path) && !path.ends_with("pci_id") {
+            self.figures.insert((file.to_owned(), path.to_owned()), FigureInUse::new(path, figure));
+        }
     }
 
     fn count(&self, kinds: &[Kind]) -> usize {

@@ -171,17 +171,11 @@ fn by_host(
         }
     });
     for device in active {
-        match &device.kind {
-            DeviceFile::Drive(drive) => origins.add(&drive.file.name, &drive.file, |_| true),
-            DeviceFile::Nic(nic) => origins
-                .add(&nic.name, &**nic, |path| !path.starts_with("virtual_functions.") || device.vfs > 0),
-            DeviceFile::Gpu(gpu) => origins.add(&gpu.name, &**gpu, |_| true),
-            DeviceFile::Card(card) => origins.add(&card.name, &**card, |_| true),
-            DeviceFile::Ntb(ntb) => {
-                origins.add(&ntb.name, &**ntb, |_| true);
-                for (_, switch) in &setup.cluster.switches {
-                    origins.add(&switch.name, switch, |_| true);
-                }
+        let has_functions = |path: &str| !path.starts_with("virtual_functions.") || device.vfs > 0;
+        origins.add_device(device.kind.model(), has_functions);
+        if matches!(device.kind, DeviceFile::Ntb(_)) {
+            for (_, switch) in &setup.cluster.switches {
+                origins.add(&switch.name, switch, |_| true);
             }
         }
     }

@@ -158,7 +158,8 @@ pub fn other_slots(
     for (number, (device, &id)) in host.devices.iter().zip(devices).enumerate() {
         let usual: Vec<LinkId> = fabric.endpoint(id).links().collect();
         for (n, (at, usual)) in (0..).zip(device.links.iter().zip(usual)) {
-            let mut other = |at: &LinkSetup| link_to(fabric, &places[at.host], at, device.kind.link()).0;
+            let mut other =
+                |at: &LinkSetup| link_to(fabric, &places[at.host], at, device.kind.model().link()).0;
             let others: Vec<LinkId> = at.others.iter().map(&mut other).collect();
             if !others.is_empty() {
                 all.insert((number, n), std::iter::once(usual).chain(others).collect());
