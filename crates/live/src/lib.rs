@@ -25,4 +25,4 @@ pub mod qemu;
 pub mod server;
 mod sockets;
 
-pub use server::{LiveClock, LiveError, LiveFunctionInfo, ServeOptions, serve};
+pub use server::{LiveClock, LiveError, LiveFunctionInfo, LiveOutcome, ServeOptions, serve};

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use machine::{ComputerSetup, HostSetup};
 use nearfar::computer::{ComputerError, FinishedProgram, Session, in_session};
+use nearfar::counters::Window;
+use nearfar::trace::{Capture, Span};
 use platform::pci::PciDriver;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
@@ -54,6 +56,9 @@ pub enum LiveError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A link that does not exist is to be recorded.
+    #[error("--link: {0}")]
+    NoLink(String),
     /// The system does not wait for sockets.
     #[error("cannot wait for clients: {0}")]
     Wait(io::Error),
@@ -122,6 +127,17 @@ pub struct ServeOptions {
     pub once: bool,
     /// What simulated time follows.
     pub clock: LiveClock,
+    /// Packets to record, and the slots whose links have them; all if there are none.
+    pub record: Option<(Span, Vec<String>)>,
+}
+
+/// What was seen while functions were served.
+#[derive(Debug)]
+pub struct LiveOutcome {
+    /// The packets, if some were to be recorded.
+    pub packets: Option<Capture>,
+    /// All counters of all hosts.
+    pub counted: Window,
 }
 
 /// A function with its socket and client.
@@ -152,7 +168,7 @@ pub fn serve(
     options: &ServeOptions,
     stop: BorrowedFd<'_>,
     mut tell: impl FnMut(LiveEvent<'_>),
-) -> Result<(), LiveError> {
+) -> Result<LiveOutcome, LiveError> {
     if !setup.hosts.iter().any(|host| host.live) {
         return Err(LiveError::NobodyLive { scenario: setup.name.clone() });
     }
@@ -171,6 +187,9 @@ pub fn serve(
             session.use_memory(host, Rc::clone(memory) as _);
             endpoints.extend(self::endpoints(setup, session, host, present, &options.sockets)?);
         }
+        let record = options.record.clone();
+        let watch = record.map(|(span, slots)| session.watch(span, &slots).map_err(LiveError::NoLink));
+        let watch = watch.transpose()?;
         let clocks = match options.clock {
             LiveClock::Wall => Vec::new(),
             LiveClock::LockStep { shift } => {
@@ -189,9 +208,11 @@ pub fn serve(
         let mut attendance =
             Attendance { session, hosts: &hosts, endpoints, once, has_served: false, logged, tell };
         match options.clock {
-            LiveClock::Wall => follow_wall(&mut attendance, stop),
-            LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop),
+            LiveClock::Wall => follow_wall(&mut attendance, stop)?,
+            LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop)?,
         }
+        let packets = watch.map(|watch| session.observed(watch).capture);
+        Ok(LiveOutcome { packets, counted: session.counted() })
     })?
 }
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use live::server::LiveEvent;
-use live::{LiveClock, LiveError, ServeOptions, serve};
+use live::{LiveClock, LiveError, LiveOutcome, ServeOptions, serve};
 use machine::{ComputerSetup, Library};
 use nearfar::Experiment;
+use nearfar::trace::{Row, Span};
 
 fn scenario(path: &str) -> ComputerSetup {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
@@ -59,8 +60,9 @@ fn while_served(
     folder: &Path,
     act: impl FnOnce(&Path) + Send + 'static,
 ) -> Result<(), LiveError> {
-    let options = ServeOptions { sockets: folder.to_owned(), once: false, clock: LiveClock::Wall };
-    while_told(path, &options, |_| {}, act)
+    let options =
+        ServeOptions { sockets: folder.to_owned(), once: false, clock: LiveClock::Wall, record: None };
+    while_told(path, &options, |_| {}, act).map(drop)
 }
 
 /// The same with options, and what happens.
@@ -69,7 +71,7 @@ fn while_told(
     options: &ServeOptions,
     mut told: impl FnMut(&LiveEvent<'_>),
     act: impl FnOnce(&Path) + Send + 'static,
-) -> Result<(), LiveError> {
+) -> Result<LiveOutcome, LiveError> {
     let setup = scenario(path);
     let (stop, stops) = UnixStream::pair().unwrap();
     let mut act = Some((act, stops));
@@ -169,7 +171,7 @@ impl Plugin {
 fn in_lock_step_a_read_takes_a_guest_as_long_as_the_device() {
     let folder = tempfile::tempdir().unwrap();
     let clock = LiveClock::LockStep { shift: 1 };
-    let options = ServeOptions { sockets: folder.path().to_owned(), once: false, clock };
+    let options = ServeOptions { sockets: folder.path().to_owned(), once: false, clock, record: None };
     let mut ended = Vec::new();
     let told = |event: &LiveEvent<'_>| {
         if let LiveEvent::Clocked(guest) = event {
@@ -218,4 +220,27 @@ fn a_drive_that_is_pulled_answers_with_all_ones_until_it_is_back() {
         assert_eq!(client.read(0, 8, 4), version);
     })
     .unwrap();
+}
+
+#[test]
+fn a_clients_accesses_are_packets_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let span = Span { packets: 1000, filter: "TLP".parse().unwrap(), ..Span::default() };
+    let record = Some((span, vec!["slot".to_owned()]));
+    let options =
+        ServeOptions { sockets: folder.path().to_owned(), once: false, clock: LiveClock::Wall, record };
+    let act = |socket: &Path| {
+        Client::new(socket).read(0, 8, 4);
+    };
+    let seen = while_told("tools/live/nvme.toml", &options, |_| {}, act).unwrap();
+    let capture = seen.packets.unwrap();
+    let kinds: Vec<String> = Row::all(&capture).map(|row| row.kind().to_string()).collect();
+    let read = kinds.iter().position(|kind| kind.starts_with("MRd"));
+    assert!(read.is_some_and(|read| kinds[read..].iter().any(|kind| kind == "CplD")), "{kinds:?}");
+    let counted = seen.counted.host("a").unwrap();
+    let completions = counted.counters.iter().find(|c| c.name == "drive0/link-up-tlps/completion").unwrap();
+    assert!(completions.value >= 1);
+    let wrong = ServeOptions { record: Some((Span::default(), vec!["nowhere".to_owned()])), ..options };
+    let told = while_told("tools/live/nvme.toml", &wrong, |_| {}, |_| {}).unwrap_err().to_string();
+    assert!(told.contains("nowhere") && told.contains("slot"), "{told}");
 }

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use live::qemu::{self, GuestSize};
+use live::serve;
 use live::server::{LiveEvent, LiveFunctionInfo};
-use live::{ServeOptions, serve};
 use machine::ComputerSetup;
 
 use super::serve::{LiveScene, tell};
@@ -27,6 +27,7 @@ use crate::{Common, output, stop};
 Examples:
   nearfar live tools/live/nvme.toml --kernel vmlinuz --initrd initrd.gz
   nearfar live tools/live/nvme.toml --kernel vmlinuz --initrd initrd.gz --clock lock-step
+  nearfar live tools/live/nvme.toml --kernel vmlinuz --initrd initrd.gz --pcapng tlps.pcapng --counters
   nearfar live tools/live/nvme.toml --kernel vmlinuz --disk root.qcow2 --append root=/dev/vda1
 
 It ends with the guests, or by Ctrl-C. Exit status: 0 the guests ended, 1 a QEMU failed, 2 bad input.")]
@@ -274,8 +275,7 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
     }
     // It is gone as soon as all QEMUs have come: nothing stays behind then, whoever is killed.
     let folder = tempfile::Builder::new().prefix("nearfar-").tempdir().map_err(Failure::new)?;
-    let options =
-        ServeOptions { sockets: folder.path().to_owned(), once: true, clock: arguments.scene.clock() };
+    let options = arguments.scene.options(folder.path().to_owned(), true)?;
     let (mut folder, mut awaited) = (Some(folder), 0);
     let (stop, stops) = stop::readable().map_err(Failure::new)?;
     let mut guests = None;
@@ -295,12 +295,13 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
             }
         }
     });
-    served.map_err(Failure::new)?;
+    let seen = served.map_err(Failure::new)?;
     let mut guests = guests.transpose()?;
     let mut code = ExitCode::SUCCESS;
     for (name, status) in guests.as_mut().map(GuestProcesses::end).unwrap_or_default() {
         output::complain(&format!("error: the QEMU of host `{name}` failed: {status}"));
         code = ExitCode::FAILURE;
     }
+    arguments.scene.report(common, &setup, &seen)?;
     Ok(code)
 }

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use live::lockstep::GuestTime;
 use live::qemu::{self, GuestSize};
 use live::server::LiveEvent;
-use live::{LiveClock, ServeOptions, serve};
+use live::{LiveClock, LiveOutcome, ServeOptions, serve};
 use machine::ComputerSetup;
 use nearfar::experiment::Experiment;
+use nearfar::trace::{Span, pcapng};
+use units::Duration;
 
 use crate::failure::Failure;
 use crate::{Common, input, output, stop};
@@ -63,6 +65,22 @@ pub struct LiveScene {
     /// The plugin for QEMU that lock-step takes, built from linux/qemu_lockstep.
     #[arg(long, value_name = "FILE", default_value = "linux/qemu_lockstep/lockstep.so")]
     pub plugin: PathBuf,
+    /// At the end, write TLPs as a capture file: `wireshark -X lua_script:tools/pcie.lua FILE` reads it.
+    #[arg(long, value_name = "FILE", value_parser = output::binary)]
+    pcapng: Option<PathBuf>,
+    /// Only those on links of these slots, separated by commas, as SLOT or HOST/SLOT; by default, of all.
+    #[arg(long, value_name = "SLOTS", value_delimiter = ',', requires = "pcapng")]
+    link: Vec<String>,
+    /// Number of TLPs.
+    #[arg(long, value_name = "N", default_value = "100000", requires = "pcapng",
+        value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    packets: u32,
+    /// Start this long after the start, in simulated time.
+    #[arg(long, value_name = "TIME", default_value = "0 ns", requires = "pcapng")]
+    from: Duration,
+    /// At the end, show every counter of devices, links and root complexes.
+    #[arg(long)]
+    counters: bool,
 }
 
 /// What simulated time follows.
@@ -118,12 +136,37 @@ impl LiveScene {
         Ok(GuestSize { memory_mib: self.memory, cpus, iommu: self.iommu, lockstep })
     }
 
-    /// What simulated time follows.
-    pub fn clock(&self) -> LiveClock {
-        match self.clock {
+    /// How functions are served, with sockets in a folder.
+    pub fn options(&self, sockets: PathBuf, once: bool) -> Result<ServeOptions, Failure> {
+        let clock = match self.clock {
             Clock::Wall => LiveClock::Wall,
             Clock::LockStep => LiveClock::LockStep { shift: self.instruction },
+        };
+        let filter = "TLP".parse().map_err(Failure::new)?;
+        let span = Span { from: self.from, until: None, packets: self.packets as usize, filter };
+        let record = self.pcapng.is_some().then(|| (span, self.link.clone()));
+        Ok(ServeOptions { sockets, once, clock, record })
+    }
+
+    /// Writes and shows what was seen.
+    pub fn report(&self, common: &Common, setup: &ComputerSetup, seen: &LiveOutcome) -> Result<(), Failure> {
+        let provenance = output::provenance(setup.seed, &[("--set", &self.set)], &input::library(common));
+        if let (Some(path), Some(capture)) = (&self.pcapng, &seen.packets) {
+            let time = match self.clock {
+                Clock::Wall => "live, by the wall clock: order and contents mean something, times do not",
+                Clock::LockStep => "live, in lock-step: an instruction of a guest takes one period",
+            };
+            let comment = [&provenance.lines()[..], &[time.to_owned()]].concat().join("\n");
+            let bytes = pcapng::capture(capture, &comment).map_err(Failure::new)?;
+            output::write(path, &bytes)?;
+            if let Some(why) = capture.why_empty() {
+                output::complain(&format!("note: {why}"));
+            }
         }
+        if self.counters {
+            output::print(&output::counter_table(&seen.counted));
+        }
+        Ok(())
     }
 }
 
@@ -170,10 +213,10 @@ pub fn run(common: &Common, arguments: &ServeArgs) -> Result<ExitCode, Failure> 
         )));
     }
     let sockets = std::path::absolute(&arguments.sockets).map_err(Failure::new)?;
-    let options = ServeOptions { sockets, once: arguments.once, clock: arguments.scene.clock() };
+    let options = arguments.scene.options(sockets, arguments.once)?;
     let (stop, _stops) = stop::readable().map_err(Failure::new)?;
     let guest = arguments.scene.guest()?;
-    serve(&setup, &options, std::os::fd::AsFd::as_fd(&stop), |event| {
+    let seen = serve(&setup, &options, std::os::fd::AsFd::as_fd(&stop), |event| {
         tell(&setup, &event);
         if let LiveEvent::Ready(functions) = event {
             for (number, host) in setup.hosts.iter().enumerate().filter(|(_, host)| host.live) {
@@ -184,5 +227,6 @@ pub fn run(common: &Common, arguments: &ServeArgs) -> Result<ExitCode, Failure> 
         }
     })
     .map_err(Failure::new)?;
+    arguments.scene.report(common, &setup, &seen)?;
     Ok(ExitCode::SUCCESS)
 }

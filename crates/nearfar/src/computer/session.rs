@@ -16,6 +16,10 @@ use super::events::Events;
 use super::finished::{Ended, FinishedProgram};
 use super::processes::Processes;
 use super::programs::programs;
+use crate::counters::{Moment, Window};
+use crate::trace::Span;
+use crate::trace::computers::{Observed, Watch};
+
 use super::{ComputerError, Computers, device, device_names};
 
 /// A scenario's hosts while virtual machines run beside them.
@@ -26,6 +30,8 @@ pub struct Session<'a> {
     ended: Rc<Ended>,
     /// How many programs have been reported.
     told: usize,
+    /// Counters at the beginning.
+    began: Moment,
 }
 
 /// Boots a scenario's hosts, starts its programs and events, and lets `work` advance them. The hosts for which `drivers`
@@ -46,13 +52,38 @@ pub fn in_session<R>(
     let processes = Processes::start(setup, &programs, &computers, &ended);
     computers.generators().iter().for_each(|generator| generator.start(computers.simulation()));
     let events = Events::new(setup, &computers, processes, &ended)?;
-    let mut session = Session { setup, computers, events, ended, told: 0 };
+    let began = moment(setup, &computers);
+    let mut session = Session { setup, computers, events, ended, told: 0, began };
     let done = work(&mut session);
     session.computers.finish_captures()?;
     Ok(done)
 }
 
+/// Counters of all hosts now.
+fn moment(setup: &ComputerSetup, computers: &Computers) -> Moment {
+    let of = |(number, host): (usize, &HostSetup)| (host.name.clone(), computers.reading(setup, number));
+    Moment::new(computers.simulation().now(), setup.hosts.iter().enumerate().map(of).collect())
+}
+
 impl Session<'_> {
+    /// Records the packets of the links of some slots, or of all.
+    ///
+    /// # Errors
+    /// If a slot has no device; with those that have one.
+    pub fn watch(&self, span: Span, slots: &[String]) -> Result<Watch, String> {
+        Watch::new(&self.computers, self.setup, span, slots)
+    }
+
+    /// What was recorded.
+    pub fn observed(&self, watch: Watch) -> Observed {
+        watch.finish(&self.computers)
+    }
+
+    /// What all counters have counted since the beginning.
+    pub fn counted(&self) -> Window {
+        self.began.until(&moment(self.setup, &self.computers))
+    }
+
     /// The simulation.
     pub fn simulation(&self) -> &Simulation<Fabric> {
         self.computers.simulation()
