@@ -258,6 +258,9 @@ fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     binds["resource"] = what.map(|(_, resource)| resource.kind.name()).into();
     binds["share_pct"] = what.map(|(_, resource)| 100.0 * resource.share).into();
     binds["sentence"] = binding.to_string().into();
+    if let Some(generator) = &binding.offered {
+        binds["offered_by"] = generator.clone().into();
+    }
     if !binding.phases.is_empty() {
         let phase = |phase: &Phase| {
             json!({

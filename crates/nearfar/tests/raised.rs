@@ -51,14 +51,19 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                     rate(&mut nic.controller.rate.value);
                 }
             }
-            (setup.network.switches.is_empty()).then_some(())?;
+            setup.network.cables.iter_mut().for_each(|cable| rate(&mut cable.rate));
         }
         Kind::Link => {
             for host in &mut setup.hosts {
                 host.machine.host.port.values_mut().for_each(|port| next(&mut port.generation.value));
                 host.switches.iter_mut().for_each(|switch| next(&mut switch.file.link.generation.value));
-                host.devices.iter_mut().for_each(|device| link_of(&mut device.kind));
+                host.devices
+                    .iter_mut()
+                    .for_each(|device| next(&mut link_of(&mut device.kind).generation.value));
             }
+        }
+        Kind::Tags if owner == "root" => {
+            more(&mut setup.hosts[number].machine.host.root_complex.peer_reads.as_mut()?.value);
         }
         Kind::Device | Kind::Tags => {
             let device = device(&mut setup.hosts[number], owner)?;
@@ -100,6 +105,14 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             more(&mut host.core.line_fill_buffers.value);
             more(&mut host.prefetch.as_mut()?.super_queue.value);
         }
+        Kind::Credits => {
+            for host in &mut setup.hosts {
+                host.machine.host.port.values_mut().for_each(|port| more_credits(&mut port.credits));
+                host.devices
+                    .iter_mut()
+                    .for_each(|device| more_credits(&mut link_of(&mut device.kind).credits));
+            }
+        }
         Kind::Core => {
             let frequency = &mut setup.hosts[number].machine.host.core.frequency.value;
             *frequency = Frequency::from_hz(frequency.hz() / 10 * 11);
@@ -109,15 +122,20 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
     Some(setup)
 }
 
-fn link_of(device: &mut DeviceFile) {
-    let link = match device {
+fn link_of(device: &mut DeviceFile) -> &mut machine::LinkCapability {
+    match device {
         DeviceFile::Drive(drive) => &mut drive.file.link,
         DeviceFile::Nic(nic) => &mut nic.link,
         DeviceFile::Gpu(gpu) => &mut gpu.link,
         DeviceFile::Card(part) => &mut part.link,
         DeviceFile::Ntb(ntb) => &mut ntb.link,
-    };
-    next(&mut link.generation.value);
+    }
+}
+
+fn more_credits(credits: &mut machine::Credits) {
+    for count in [&mut credits.ph, &mut credits.pd, &mut credits.nph, &mut credits.npd] {
+        count.value += count.value.div_ceil(10);
+    }
 }
 
 /// A host's device by the name that counters have for it.
@@ -136,9 +154,11 @@ fn device<'a>(host: &'a mut HostSetup, name: &str) -> Option<&'a mut DeviceFile>
 fn merit(done: &FinishedProgram) -> f64 {
     let readings = done.outcome.as_ref().map(|report| &report.readings[..]).unwrap_or_default();
     let rate = readings.iter().find(|reading| reading.unit.ends_with("/s") && reading.value > 0.0);
+    let frames = readings.iter().find(|reading| reading.quantity == "frames");
     let time = readings.iter().find(|reading| ["ns", "us", "µs", "ms", "s"].contains(&reading.unit));
     match (rate, time) {
         (Some(rate), _) => rate.value,
+        (None, _) if frames.is_some() => frames.map_or(0.0, |frames| frames.value) / done.took.as_s_f64(),
         (None, Some(time)) if time.value > 0.0 => 1.0 / time.value,
         _ => 1.0 / done.took.as_s_f64(),
     }

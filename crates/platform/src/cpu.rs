@@ -172,6 +172,10 @@ pub trait CpuOps {
     fn flush_line(&self, at: PhysAddr);
     /// Accounts time to `part` from now on. Returns the previous part.
     fn book(&self, part: Part) -> Part;
+    /// [`Cpu::set_prefetchers`].
+    fn set_prefetchers(&self, on: bool);
+    /// [`Cpu::rebook`].
+    fn rebook(&self, from: Part, to: Part);
     /// Sets whether the program keeps the core while it waits, as for an answer that the core itself needs.
     fn hold(&self, on: bool);
     /// Lets the simulation catch up with the program's clock.
@@ -314,6 +318,11 @@ impl Cpu {
         self.0.prefetch(at, length);
     }
 
+    /// Switches the prefetchers of this core on or off, as root can (MSR 0x1a4 of Intel's cores). A guest cannot.
+    pub fn set_prefetchers(&self, on: bool) {
+        self.0.set_prefetchers(on);
+    }
+
     /// `sfence`: makes later stores visible after earlier ones, and drains the write-combining buffers. Costs about
     /// 100 cycles and does not wait.
     pub fn sfence(&self) {
@@ -361,6 +370,12 @@ impl Cpu {
     /// Accounts time to `part` until the guard is dropped.
     pub fn book(&self, part: Part) -> Booking {
         Booking { before: self.0.book(part), cpu: self.clone() }
+    }
+
+    /// Accounts what the program has computed since it last synchronised to `to` instead of `from`: that a poll was in
+    /// vain is known afterwards.
+    pub fn rebook(&self, from: Part, to: Part) {
+        self.0.rebook(from, to);
     }
 
     /// Lets the simulation catch up with the program's clock.

@@ -142,6 +142,8 @@ pub trait Kernel {
     fn nodes(&self) -> u8;
     /// The node of a core.
     fn node_of(&self, cpu: CpuId) -> Node;
+    /// Bytes that the caches of a node's cores hold together (`/sys/devices/system/cpu`); zero if it is not known.
+    fn caches(&self, node: Node) -> u64;
     /// Simulated time.
     fn now(&self) -> Time;
     /// Starts a task.

@@ -145,6 +145,11 @@ choices! {
         /// Those that may have modified the line, according to a directory in the home node's memory, and those that
         /// share it. They are snooped while the directory is being read (opportunistic snoop broadcast).
         Directory = "directory",
+        /// As `directory`, but only when the directory has been read: a modified line of another socket takes an access to
+        /// memory longer (Intel from Skylake-SP).
+        DirectoryFirst = "directory-first",
+        /// As `directory`, from a directory that is not in memory and costs no accesses to it (AMD's probe filters).
+        ProbeFilter = "probe-filter",
     }
 }
 

@@ -57,6 +57,9 @@ impl L2fwd {
             let taken = packets.len();
             packets.iter().for_each(|packet| turn_round(cpu, packet));
             frames += taken as u64;
+            if taken == 0 {
+                cpu.rebook(Part::User, Part::Poll);
+            }
             cpu.sync().await;
             if taken > 0 {
                 device.send(cpu, 0, &mut packets);

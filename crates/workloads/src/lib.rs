@@ -15,6 +15,7 @@ pub mod l2fwd;
 mod lat_mem_rd;
 mod latency;
 pub mod memcached;
+pub mod mlc;
 pub mod netperf;
 pub mod nvm;
 mod options;

@@ -92,6 +92,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::memcached::Memaslap>("memaslap").with(crate::memcached::CLIENT_UNMODELLED),
     command::<crate::memcached::Memcached>("memcached").with(crate::memcached::SERVER_UNMODELLED),
     command::<crate::boot::Mkimage>("mkimage"),
+    command::<crate::mlc::Mlc>("mlc").with(crate::mlc::UNMODELLED),
     command::<crate::netperf::Netperf>("netperf").with(crate::netperf::UNMODELLED),
     command::<crate::netperf::Netserver>("netserver").with(crate::netperf::SERVER_UNMODELLED),
     command::<crate::nvm::NvmLatency>("nvm-latency"),

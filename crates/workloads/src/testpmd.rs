@@ -371,6 +371,9 @@ impl PmdShared {
                 if self.options.mode == ForwardMode::Rxonly {
                     packets.drain(..).for_each(|packet| packet.release(cpu));
                 }
+                if given == 0 {
+                    cpu.rebook(Part::User, Part::Poll);
+                }
                 if !packets.is_empty() {
                     if made.is_none() {
                         packets.iter().for_each(|packet| self.change(cpu, stream.to, packet));

@@ -9,7 +9,7 @@ use super::counters::{CacheCounters, CacheUser, Cause, MemoryBusy, MemoryCounter
 use super::dram::Dram;
 use super::home::{Directory, Home};
 use super::interconnect::Interconnect;
-use super::params::{LlcParams, MemoryParams, RemoteHit};
+use super::params::{LlcParams, MemoryParams, RemoteHit, SnoopMode};
 use super::physical::MemoryMap;
 use super::socket::{Held, Socket};
 use engine::Seed;
@@ -82,6 +82,8 @@ pub(super) struct Coherence {
     llc: Vec<LlcParams>,
     home_agent: Duration,
     remote_hit: RemoteHit,
+    /// Whether homes read memory before they ask other sockets.
+    memory_first: bool,
     /// By socket and user.
     uses: Vec<[CacheCounters; 3]>,
     /// Dirty lines written back to DRAM, for any reason.
@@ -108,6 +110,7 @@ impl Coherence {
             llc: params.sockets.iter().map(|s| s.llc).collect(),
             home_agent: interconnect.home_agent,
             remote_hit: params.remote_hit,
+            memory_first: params.interconnect.snoop == SnoopMode::DirectoryFirst,
             uses: vec![Default::default(); params.sockets.len()],
             written_back: 0,
             from_other_caches: 0,
@@ -239,7 +242,10 @@ impl Coherence {
         if TIMED {
             home_at = self.homes[h].admit(home_at, line.number);
         }
-        let snooped = self.snoop::<TIMED>(home_at, to, line, intent);
+        // The directory's state comes with the line.
+        let is_told = TIMED && self.memory_first && self.homes[h].may_be_changed(line.number);
+        let told = is_told.then(|| self.homes[h].read(home_at, line.number, cause));
+        let snooped = self.snoop::<TIMED>(told.unwrap_or(home_at), to, line, intent);
         let from_cache = snooped.holder.is_some() && self.remote_hit == RemoteHit::FromCache;
         let source = if snooped.dirty || from_cache { Source::RemoteLlc } else { line.memory_from(to) };
         let mut fetched = Fetched { at, source, shared: snooped.shared, memory_read: !from_cache };
@@ -253,7 +259,7 @@ impl Coherence {
                 self.net.line(ready, (holder, to), cause)
             }
             holder => {
-                let memory = self.homes[h].read(home_at, line.number, cause);
+                let memory = told.unwrap_or_else(|| self.homes[h].read(home_at, line.number, cause));
                 let mut ready = memory.max(snooped.at);
                 if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {
                     // The newer data goes to the home node, which responds.
@@ -276,7 +282,7 @@ impl Coherence {
         let mut at = self.snoop::<TIMED>(home_at, from, line, Intent::Own).at;
         if TIMED && remote && !self.homes[h].may_be_changed(line.number) {
             // The directory bits have to be read; they are written with the line's data.
-            at = at.max(self.homes[h].read(home_at, line.number, Cause::Directory));
+            at = at.max(self.homes[h].read_directory(home_at, line.number));
         }
         self.homes[h].keep_directory::<TIMED>(at, line.number, remote, Intent::Own);
         self.answer::<TIMED>(at, line.home, from, Cause::Snoop)

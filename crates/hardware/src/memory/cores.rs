@@ -2,8 +2,9 @@
 
 use super::access::{AccessReply, CoreId, CoreOp, Intent, Line, NodeId, Source};
 use super::cache::{Probe, flag};
-use super::coherence::Coherence;
-use super::counters::{CacheCounters, CacheUser, Cause, MemoryCounters};
+use super::coherence::{Coherence, Fetched};
+use super::core_die::CoreDies;
+use super::counters::{CacheCounters, CacheUser, Cause, MemoryBusy, MemoryCounters};
 use super::params::{LlcParams, MemoryParams, PrivateParams};
 use super::prefetch::{Arrivals, Prefetcher};
 use super::private::PrivateHit;
@@ -42,6 +43,7 @@ struct CoreState {
 struct CoresOfSocket {
     private: PrivateParams,
     llc: LlcParams,
+    dies: Option<CoreDies>,
     /// Lines in flight to the caches.
     arrivals: Arrivals,
     counters: CacheCounters,
@@ -79,6 +81,7 @@ impl Cores {
             sockets.push(CoresOfSocket {
                 private: socket.private,
                 llc: socket.llc,
+                dies: socket.core_die.as_ref().map(|die| CoreDies::new(die, socket.cores)),
                 arrivals: Arrivals::new(),
                 counters: CacheCounters::default(),
             });
@@ -92,6 +95,13 @@ impl Cores {
         self.cores.get(core.index()).map(|core| (core.place.node, core.place.local()))
     }
 
+    /// Switches a core's prefetchers on or off.
+    pub(super) fn set_prefetchers(&mut self, core: CoreId, on: bool) {
+        if let Some(prefetcher) = &mut self.cores[core.index()].prefetcher {
+            prefetcher.switch(on);
+        }
+    }
+
     /// Accesses of `core` from `now` on are postponed and delay nobody.
     pub(super) fn put_off(&mut self, core: CoreId, now: Time) {
         if let Some(prefetcher) = &mut self.cores[core.index()].prefetcher {
@@ -102,6 +112,41 @@ impl Cores {
     /// Discards state that only matters before `clock`.
     pub(super) fn pass(&mut self, clock: Time) {
         self.cores.iter_mut().for_each(|core| core.l2.pass(clock));
+        self.sockets.iter_mut().filter_map(|socket| socket.dies.as_mut()).for_each(|dies| dies.pass(clock));
+    }
+
+    /// Adds how long the links of dies were busy up to `now`.
+    pub(super) fn busy_into(&self, busy: &mut MemoryBusy, now: Time) {
+        let of_dies = |socket: &CoresOfSocket| socket.dies.iter().flat_map(|dies| dies.busy(now)).collect();
+        busy.core_dies = self.sockets.iter().map(of_dies).collect();
+    }
+
+    /// Fetches a line that a core's socket does not have and asks for at `at`, by way of its die.
+    #[inline]
+    fn fetch<const TIMED: bool>(
+        &mut self,
+        caches: &mut Coherence,
+        at: Time,
+        place: CorePlace,
+        (line, cause, intent): (Line, Cause, Intent),
+    ) -> Fetched {
+        let (node, local) = (place.node, place.local());
+        let Some(dies) = self.sockets[node.index()].dies.as_mut().filter(|_| TIMED) else {
+            return caches.fetch::<TIMED>(at, node, line, cause, intent);
+        };
+        let asked = dies.request(local, at);
+        let mut fetched = caches.fetch::<TIMED>(asked, node, line, cause, intent);
+        fetched.at = dies.read(local, asked, fetched.at);
+        fetched
+    }
+
+    /// When a line that leaves a core's die at `at` has been accepted by its link.
+    #[inline]
+    fn from_die<const TIMED: bool>(&mut self, at: Time, place: CorePlace) -> Time {
+        match &mut self.sockets[place.node.index()].dies {
+            Some(dies) if TIMED => dies.write(place.local(), at),
+            _ => at,
+        }
     }
 
     /// Adds what it has counted.
@@ -125,7 +170,7 @@ impl Cores {
             CoreOp::Load => self.reads::<TIMED>(caches, now, at, line, Cause::Core),
             CoreOp::Prefetch => self.reads::<TIMED>(caches, now, at, line, Cause::Prefetch),
             CoreOp::Store => self.writes::<TIMED>(caches, now, at, line),
-            CoreOp::StreamingStore => self.streams::<TIMED>(caches, now, at.node, line),
+            CoreOp::StreamingStore => self.streams::<TIMED>(caches, now, at, line),
             CoreOp::FlushLine => self.flushes::<TIMED>(caches, now, at.node, line),
         }
     }
@@ -255,7 +300,7 @@ impl Cores {
 
     /// Fills a line for reading into a core's L2, which was asked for it at `now`.
     fn fill_to_read<const TIMED: bool>(
-        &self,
+        &mut self,
         caches: &mut Coherence,
         now: Time,
         place: CorePlace,
@@ -282,13 +327,16 @@ impl Cores {
             exclusive = socket.exclusive(held) && socket.others(held, Some(core)) == 0;
             caches.count::<TIMED>(node, CacheUser::Core, true);
         } else {
-            let fetched = caches.fetch::<TIMED>(access.ready, node, line, cause, Intent::Share);
+            let what = (line, cause, Intent::Share);
+            let fetched = self.fetch::<TIMED>(caches, access.ready, place, what);
             access = AccessReply { ready: fetched.at, source: fetched.source };
             exclusive = !fetched.shared;
             held = allocate::<TIMED>(caches, node, line, probe, exclusive);
         }
         caches.socket(node).fill(core, line.number, absent, held, exclusive, false);
-        caches.settle::<TIMED>(access.ready, node, CacheUser::Core);
+        if caches.settle::<TIMED>(access.ready, node, CacheUser::Core).is_some() {
+            access.ready = self.from_die::<TIMED>(access.ready, place);
+        }
         access
     }
 
@@ -339,7 +387,8 @@ impl Cores {
             caches.socket(node).used(probe, held);
             caches.count::<TIMED>(node, CacheUser::Core, true);
         } else {
-            let fetched = caches.fetch::<TIMED>(access.ready, node, line, Cause::Core, Intent::Own);
+            let what = (line, Cause::Core, Intent::Own);
+            let fetched = self.fetch::<TIMED>(caches, access.ready, place, what);
             access = AccessReply { ready: fetched.at, source: fetched.source };
             held = allocate::<TIMED>(caches, node, line, probe, true);
         }
@@ -351,7 +400,9 @@ impl Cores {
                 socket.fill_l1(core, line.number);
             }
         }
-        caches.settle::<TIMED>(access.ready, node, CacheUser::Core);
+        if caches.settle::<TIMED>(access.ready, node, CacheUser::Core).is_some() {
+            access.ready = self.from_die::<TIMED>(access.ready, place);
+        }
         self.arrives::<TIMED>(asked, place, line.number, access.ready);
         self.fetch_ahead::<TIMED>(caches, asked, place, line.number, hit.is_err());
         access
@@ -359,14 +410,15 @@ impl Cores {
 
     /// A full-line store that bypasses the caches. Cached copies are invalidated.
     fn streams<const TIMED: bool>(
-        &self,
+        &mut self,
         caches: &mut Coherence,
         now: Time,
-        node: NodeId,
+        place: CorePlace,
         line: Line,
     ) -> AccessReply {
-        let llc = &self.sockets[node.index()].llc;
-        let written = caches.stream::<TIMED>(now + llc.core_hit, node, line);
+        let (node, llc) = (place.node, self.sockets[place.node.index()].llc);
+        let leaves = self.from_die::<TIMED>(now + llc.core_hit, place);
+        let written = caches.stream::<TIMED>(leaves, node, line);
         let ready = match llc.streaming_waits {
             _ if !TIMED => now,
             true => written.accepted,

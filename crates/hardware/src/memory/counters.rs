@@ -203,6 +203,8 @@ pub struct MemoryBusy {
     pub llc: Vec<Duration>,
     /// Two entries for each link, one for each direction.
     pub links: Vec<Duration>,
+    /// For each node, of the link of each of its dies of cores: to the cores, and from them.
+    pub core_dies: Vec<Vec<[Duration; 2]>>,
 }
 
 /// Two sums that should be equal but are not.

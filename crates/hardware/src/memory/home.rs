@@ -39,6 +39,8 @@ pub(super) struct Home {
     directory: Directory,
     /// Without a directory, any line may be elsewhere.
     keeps_directory: bool,
+    /// Whether it is read and written with the lines.
+    directory_in_memory: bool,
     /// Bytes read from DRAM, and written.
     read: ByCause,
     written: ByCause,
@@ -51,7 +53,8 @@ impl Home {
             tracker: vec![Tracked { line: u64::MAX, from: Time::ZERO, until: Time::ZERO }; TRACKED],
             io_writes: Slots::new(params.io_directory_cache.into()),
             directory,
-            keeps_directory: params.snoop == SnoopMode::Directory,
+            keeps_directory: params.snoop != SnoopMode::Broadcast,
+            directory_in_memory: params.snoop != SnoopMode::ProbeFilter,
             read: ByCause::default(),
             written: ByCause::default(),
         }
@@ -117,6 +120,11 @@ impl Home {
         !self.keeps_directory || self.directory.may_be_changed(line)
     }
 
+    /// When the directory's state of `line` is known, read at `at`.
+    pub(super) fn read_directory(&mut self, at: Time, line: u64) -> Time {
+        if self.directory_in_memory { self.read(at, line, Cause::Directory) } else { at }
+    }
+
     /// Records whether another socket may have modified `line`. Returns whether directory state has changed.
     #[inline]
     pub(super) fn set_changed(&mut self, line: u64, may_be: bool) -> bool {
@@ -137,7 +145,7 @@ impl Home {
         is_remote: bool,
         intent: Intent,
     ) {
-        if intent != Intent::Observe && self.set_changed(line, is_remote) {
+        if intent != Intent::Observe && self.set_changed(line, is_remote) && self.directory_in_memory {
             self.write::<TIMED>(at, line, Cause::Directory);
         }
     }

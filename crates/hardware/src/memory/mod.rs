@@ -35,6 +35,7 @@ mod access;
 mod bank;
 mod cache;
 mod coherence;
+mod core_die;
 mod cores;
 mod counters;
 mod devices;
@@ -64,10 +65,10 @@ pub use counters::{
     MemoryCounters, NodeCounters,
 };
 pub use params::{
-    CacheGeometry, DdioParams, DramParams, EvictionNotice, InterconnectLink, InterconnectParams, LlcParams,
-    MemoryParams, MemoryRange, ParamError, PrefetchParams, PrivateParams, RefreshParams, RemoteHit,
-    RemoteWrite, RemoteWriteParams, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode,
-    SocketParams,
+    CacheGeometry, CoreDieParams, DdioParams, DramParams, EvictionNotice, InterconnectLink,
+    InterconnectParams, LlcParams, MemoryParams, MemoryRange, ParamError, PrefetchParams, PrivateParams,
+    RefreshParams, RemoteHit, RemoteWrite, RemoteWriteParams, ReplacementPolicy, RowBufferParams, SetIndex,
+    SliceFold, SnoopMode, SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
 pub(crate) use server::Server;

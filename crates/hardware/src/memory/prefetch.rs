@@ -30,6 +30,8 @@ struct Stream {
 #[derive(Clone, Debug)]
 pub(super) struct Prefetcher {
     params: PrefetchParams,
+    /// Whether software has left it on.
+    is_on: bool,
     queue: Slots,
     streams: Vec<Stream>,
     /// Page of each stream.
@@ -68,6 +70,7 @@ impl Prefetcher {
         let none = Stream { last: 0, ahead: 0, direction: 0 };
         Self {
             params: *params,
+            is_on: true,
             queue: Slots::new(params.super_queue.into()),
             streams: vec![none; usize::from(params.streams)],
             pages: vec![u64::MAX; usize::from(params.streams)],
@@ -88,6 +91,11 @@ impl Prefetcher {
         self.queue.occupy(asked, ready);
     }
 
+    /// Switches both prefetchers on or off.
+    pub(super) fn switch(&mut self, on: bool) {
+        self.is_on = on;
+    }
+
     /// Frees the places of lines requested after `now`.
     pub(super) fn put_off(&mut self, now: Time) {
         self.queue.put_off(now);
@@ -97,6 +105,9 @@ impl Prefetcher {
     #[inline]
     pub(super) fn train(&mut self, now: Time, line: u64, missed: bool) -> Ahead {
         let mut ahead = Ahead::default();
+        if !self.is_on {
+            return ahead;
+        }
         if missed && self.params.adjacent_line && self.queue.more_than(0, now) {
             ahead.push(line ^ 1);
         }

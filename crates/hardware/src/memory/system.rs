@@ -132,6 +132,14 @@ impl MemorySystem {
         self.cores.put_off(core, now);
     }
 
+    /// Switches a core's prefetchers on or off.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn set_prefetchers(&mut self, core: CoreId, on: bool) {
+        self.cores.set_prefetchers(core, on);
+    }
+
     /// Advances the clock: no later request starts before it. Callers that compute ahead of the clock have to call this
     /// regularly, so that state others may still need is kept, and older state is discarded.
     #[inline]
@@ -273,6 +281,7 @@ impl MemorySystem {
         let mut busy = MemoryBusy::default();
         self.caches.busy_into(&mut busy, now);
         self.devices.busy_into(&mut busy, now);
+        self.cores.busy_into(&mut busy, now);
         busy
     }
 

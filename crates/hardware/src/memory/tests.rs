@@ -551,3 +551,19 @@ fn a_streaming_store_is_posted_where_it_does_not_wait_for_other_sockets() {
     // Round trip over a link of 30 ns and 16 GB/s, and the other socket's lookup.
     assert_eq!(store(true), 20_000 + 2 * 30_500 + 20_000);
 }
+
+/// A line that another socket's core has modified: its home asks for it at once, or when it has read that it has to.
+#[test]
+fn a_home_that_reads_its_directory_in_memory_asks_later() {
+    let read = |memory_first| {
+        let mut params = MemoryParams::example();
+        params.interconnect.snoop =
+            if memory_first { SnoopMode::DirectoryFirst } else { SnoopMode::Directory };
+        let mut memory = MemorySystem::new(&params);
+        let other = CoreId(params.sockets[0].cores);
+        memory.core(Time::ZERO, other, at(0), CoreOp::Store);
+        let now = Time::ZERO + Duration::from_us(1);
+        memory.core(now, CoreId(0), at(0), CoreOp::Load).ready.since(now)
+    };
+    assert!(read(true) > read(false) + Duration::from_ns(30), "{} {}", read(true), read(false));
+}

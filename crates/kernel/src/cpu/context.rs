@@ -434,6 +434,14 @@ impl CpuOps for Context {
         self.part.replace(part)
     }
 
+    fn set_prefetchers(&self, on: bool) {
+        self.cores.ground.set_prefetchers(self.core.get(), on);
+    }
+
+    fn rebook(&self, from: Part, to: Part) {
+        self.owed.borrow_mut().iter_mut().filter(|(part, _)| *part == from).for_each(|(part, _)| *part = to);
+    }
+
     fn hold(&self, on: bool) {
         self.holds.set(on);
         match on {

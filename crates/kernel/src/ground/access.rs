@@ -6,7 +6,7 @@ use hardware::core::FillBuffers;
 use hardware::memory::{Agent, CoreId, CoreOp, LINE, MemorySystem, Source};
 use hardware::root::Host;
 use hardware::wires::Context;
-use platform::cpu::{CpuId, Sweep};
+use platform::cpu::{CpuId, Node, Sweep};
 use platform::memory::PhysAddr;
 use units::{Bytes, Duration, HostPhysical, Time};
 
@@ -225,6 +225,20 @@ impl MemoryGround for HostGround {
 
     fn waited(&self, core: CpuId) -> Duration {
         self.waited[usize::from(core.0)].get().until(self.hw.now())
+    }
+
+    fn set_prefetchers(&self, core: CpuId, on: bool) {
+        self.with(|host, _| host.memory.set_prefetchers(core_id(core), on));
+    }
+
+    fn caches(&self, node: Node) -> u64 {
+        self.with(|host, _| {
+            let socket = host.memory.params().sockets.get(usize::from(node.0));
+            let own = |socket: &hardware::memory::SocketParams| {
+                socket.llc.geometry.size.get() + u64::from(socket.cores) * socket.private.l2.size.get()
+            };
+            socket.map_or(0, own)
+        })
     }
 
     fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {

@@ -94,6 +94,14 @@ pub trait MemoryGround {
         Duration::ZERO
     }
 
+    /// Switches a core's prefetchers on or off, if its software may.
+    fn set_prefetchers(&self, _core: CpuId, _on: bool) {}
+
+    /// Bytes that the caches of a node hold together; zero if it is not known.
+    fn caches(&self, _node: Node) -> u64 {
+        0
+    }
+
     /// A core loads from independent addresses, at least `step` apart. Returns when it goes on. Moves no bytes.
     fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time;
 

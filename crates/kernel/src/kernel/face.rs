@@ -29,6 +29,10 @@ impl KernelFace for Inner {
         self.cores.get(cpu).node
     }
 
+    fn caches(&self, node: Node) -> u64 {
+        self.cores.ground.caches(node)
+    }
+
     fn now(&self) -> Time {
         self.cores.now()
     }

@@ -50,6 +50,10 @@ impl Kernel for Namespace {
         self.kernel.node_of(cpu)
     }
 
+    fn caches(&self, node: Node) -> u64 {
+        self.kernel.caches(node)
+    }
+
     fn now(&self) -> Time {
         self.kernel.now()
     }

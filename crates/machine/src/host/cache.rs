@@ -5,7 +5,31 @@ use crate::host::Host;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
 use settings::{EvictionNotice, EvictionOrder, ReplacementPolicy, SliceFold};
-use units::{Bytes, Cycles, Duration, Frequency};
+use units::{ByteRate, Bytes, Cycles, Duration, Frequency};
+
+record! {
+    /// Dies with some of a socket's cores (AMD: CCDs), each with a link to the die with the memory controllers.
+    pub struct CoreDie {
+        /// Cores of a die.
+        cores: Figure<Count>,
+        /// What its link carries to the cores (bytes per second).
+        reads: Figure<ByteRate>,
+        /// What its link carries from the cores (bytes per second).
+        writes: Figure<ByteRate>,
+        /// Lines on their way from the cores that it holds.
+        write_queue: Figure<Count>,
+        /// Lines that its cores may have requested.
+        reads_in_hand: Figure<Count>,
+    }
+    check |die: &CoreDie, check: &mut Check<'_>| {
+        check.require_within("cores", die.cores.value.get().into(), (1, 64), "cores of a die are not modelled");
+        check.require_within("reads_in_hand", die.reads_in_hand.value.get().into(), (1, 4096), "lines are too many");
+        check.require_within("write_queue", die.write_queue.value.get().into(), (1, 4096), "lines are too many");
+        for (key, rate) in [("reads", &die.reads), ("writes", &die.writes)] {
+            check.require(rate.value.bytes_per_s() > 0, key, "the link carries nothing", "some 50 GB/s");
+        }
+    }
+}
 
 record! {
     /// The cores of one socket.

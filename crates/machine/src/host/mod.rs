@@ -6,7 +6,7 @@ mod memory;
 mod power;
 mod root;
 
-pub use cache::{CacheGeometry, Core, Inclusion, Llc, Prefetch, PrivateCache};
+pub use cache::{CacheGeometry, Core, CoreDie, Inclusion, Llc, Prefetch, PrivateCache};
 pub use iommu::{Iommu, Iotlb, StructureCaches};
 pub use memory::{Dram, Interconnect};
 pub use power::{IdleState, PackageController, Power};
@@ -96,6 +96,8 @@ record! {
         sockets: Figure<Count>,
         /// The cores of one socket.
         core: Core,
+        /// Dies with some of a socket's cores, each with a link of its own to memory; none if nothing limits them.
+        core_die: Option<CoreDie>,
         /// A core's L1 data cache.
         l1: PrivateCache,
         /// A core's L2 cache.

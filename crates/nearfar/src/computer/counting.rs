@@ -8,7 +8,8 @@ use hardware::Fabric;
 use machine::{ComputerSetup, DeviceFile, HostSetup};
 use platform::cpu::CpuId;
 use platform::irq::Irq;
-use units::Time;
+use tester::Flow;
+use units::{Duration, Time};
 
 use super::disturbances;
 use super::observer::Observer;
@@ -200,6 +201,8 @@ type Arrivals = Vec<BTreeMap<Irq, u64>>;
 struct HostCounts {
     moment: Moment,
     arrivals: Arrivals,
+    /// By generator and receiver.
+    flows: Vec<Vec<Flow>>,
 }
 
 /// Counts from when each program starts to when it has ended.
@@ -244,7 +247,8 @@ impl<'a> Counting<'a> {
         let arrivals = |host: &Computer| {
             host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
         };
-        HostCounts { moment, arrivals: computers.hosts().iter().map(arrivals).collect() }
+        let flows = computers.generators().iter().map(|generator| generator.handle.flows()).collect();
+        HostCounts { moment, arrivals: computers.hosts().iter().map(arrivals).collect(), flows }
     }
 
     /// Cores at which interrupts of devices have arrived.
@@ -282,6 +286,27 @@ impl<'a> Counting<'a> {
         let slices = self.samples.between(from, until, &names, mark);
         let own = self.setup.programs.get(program).map(|entry| &self.setup.hosts[entry.host].name);
         window.find_phases(&slices, own.map_or("", String::as_str));
+    }
+
+    /// The generator of a guest's packets, if they come back as fast as it sends them. Those that do not are on their
+    /// way: as many as come back in the mean time that they take, twice as many if a queue grows meanwhile.
+    fn offered(&self, program: usize, took: Duration, before: &HostCounts, now: &HostCounts) -> Option<String> {
+        const GROWS: f64 = 1.5;
+        /// Little enough to have been on the way by chance.
+        const CHANCE: f64 = 0.01;
+        let entry = self.setup.programs.get(program)?;
+        let (nic, _) = self.setup.hosts[entry.host].vms[entry.vm?].virtual_nic()?;
+        let keeps_up = |n: &usize| {
+            let to = &self.setup.generators[*n].to;
+            let Some(receiver) = to.iter().position(|(mac, _)| *mac == nic.mac) else { return false };
+            let (before, now) = (before.flows[*n][receiver], now.flows[*n][receiver]);
+            let (sent, returned) = (now.sent - before.sent, now.returned - before.returned);
+            let on_way = (now.time - before.time).as_ns_f64() / took.as_ns_f64();
+            let missing = sent.saturating_sub(returned) as f64;
+            returned > 0 && missing <= GROWS * on_way + CHANCE * sent as f64
+        };
+        let found = (0..self.setup.generators.len()).find(keeps_up)?;
+        Some(self.setup.generators[found].name.clone())
     }
 
     fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {
@@ -364,6 +389,7 @@ impl Observer for Counting<'_> {
             let mut window = before.moment.until(&now.moment);
             let interrupts = self.interrupt_cores(computers, &before.arrivals);
             self.attribute(program, &mut window, (from, at), &interrupts);
+            window.offered = self.offered(program, at.since(from), &before, &now);
             let arrivals = self.arrivals(computers, &before.arrivals);
             self.counted.push(Counted { program, window, arrivals });
         }

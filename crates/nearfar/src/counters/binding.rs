@@ -147,6 +147,9 @@ impl Resource {
             ),
             Kind::Link => link,
             Kind::Dram => format!("the DRAM of {host}'s {owner}"),
+            Kind::Interconnect if part.starts_with("die") => {
+                format!("the link of {} of cores of {host}'s {owner}", part.replace('-', "'s "))
+            }
             Kind::Interconnect => format!("the interconnect of {host}, {}", owner.replace('-', " to ")),
             Kind::Llc => format!("the LLC's port for devices in {host}'s {owner}"),
             Kind::RootPort if part == "peer-writes" => {
@@ -201,6 +204,8 @@ pub struct Binding {
     pub next: Option<(String, Resource)>,
     /// What was full one after the other, longest first; empty if it was one resource throughout, or none.
     pub phases: Vec<Phase>,
+    /// The generator whose load is all that there is to do; then nothing binds.
+    pub offered: Option<String>,
 }
 
 impl Binding {
@@ -217,6 +222,9 @@ fn percent(share: f64) -> f64 {
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "what binds: ")?;
+        if let Some(generator) = &self.offered {
+            return write!(f, "the load that {generator} offers, all of which comes back");
+        }
         if !self.phases.is_empty() {
             for (n, phase) in self.phases.iter().enumerate() {
                 let (words, time) = (phase.resource.words(&phase.host), percent(phase.of_time));
@@ -262,7 +270,10 @@ const NEARLY_FULL: f64 = 0.75;
 /// Whether something is waited for long enough to matter; shorter waits are occasional. Lines are part of a core's work.
 fn is_waited_for(one: &Resource) -> bool {
     const SHOWS: f64 = 0.25;
-    one.kind.is_waited_for() && one.kind != Kind::Lines && one.share >= SHOWS
+    /// Credits are waited for in bursts, as they come back in batches.
+    const CREDITS_SHOW: f64 = 0.5;
+    let shows = if one.kind == Kind::Credits { CREDITS_SHOW } else { SHOWS };
+    one.kind.is_waited_for() && one.kind != Kind::Lines && one.share >= shows
 }
 
 /// Whether another resource at the same place is waited for.
@@ -362,6 +373,11 @@ pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str) -> Vec<Phas
 /// Finds the bottleneck of a window of a program on host `own`.
 pub(super) fn of(window: &Window, own: &str) -> Binding {
     let all = candidates(&window.hosts);
+    if window.offered.is_some() {
+        let next = all.iter().max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
+        let next = next.map(|&(host, resource)| (host.to_owned(), resource.clone()));
+        return Binding { what: None, next, phases: Vec::new(), offered: window.offered.clone() };
+    }
     let throughout = full(&all, own);
     let phases = if throughout.is_some() { Vec::new() } else { window.phases.clone() };
     let longest = phases.first().map(|phase| (phase.host.as_str(), &phase.resource));
@@ -370,5 +386,5 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     let others = all.iter().filter(|(host, one)| !is_what(host, one));
     let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
     let owned = |(host, resource): Candidate<'_>| (host.to_owned(), resource.clone());
-    Binding { what: what.map(owned), next: next.copied().map(owned), phases }
+    Binding { what: what.map(owned), next: next.copied().map(owned), phases, offered: None }
 }

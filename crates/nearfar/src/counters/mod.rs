@@ -138,6 +138,8 @@ pub struct Window {
     pub hosts: Vec<HostCounters>,
     /// What was full for parts of it, longest first; empty if these do not explain the window.
     pub phases: Vec<Phase>,
+    /// The generator that sent packets of the program's, if all came back: more of anything would bring no more.
+    pub offered: Option<String>,
 }
 
 /// Counters of all hosts at one time.
@@ -173,7 +175,7 @@ impl Moment {
                 resources: read::between(&before.resources, &after.resources, length),
             }
         });
-        Window { length, hosts: hosts.collect(), phases: Vec::new() }
+        Window { length, hosts: hosts.collect(), phases: Vec::new(), offered: None }
     }
 }
 

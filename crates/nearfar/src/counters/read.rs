@@ -406,6 +406,14 @@ impl Reading {
             self.used(Kind::Dram, place.clone(), socket.dram.channels.into(), busy.dram[n].as_ps().into());
             self.used(Kind::Llc, place, 1, busy.llc[n].as_ps().into());
         }
+        for (node, dies) in busy.core_dies.iter().enumerate() {
+            for (die, ways) in dies.iter().enumerate() {
+                for (way, busy) in ["reads", "writes"].into_iter().zip(ways) {
+                    let place = format!("socket{node}/die{die}-{way}");
+                    self.used(Kind::Interconnect, place, 1, busy.as_ps().into());
+                }
+            }
+        }
         for (link, busy) in counters.links.iter().zip(busy.links) {
             let place = format!("socket{}-socket{}", link.from.0, link.to.0);
             self.causes(&format!("{place}/bytes"), &link.bytes);

@@ -1,9 +1,9 @@
 //! Builds the memory system from a machine file.
 
 use hardware::memory::{
-    CacheGeometry, DdioParams, DramParams, InterconnectLink, InterconnectParams, LlcParams, MemoryParams,
-    MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit, RemoteWrite, RemoteWriteParams,
-    ReplacementPolicy, RowBufferParams, SetIndex, SnoopMode, SocketParams,
+    CacheGeometry, CoreDieParams, DdioParams, DramParams, InterconnectLink, InterconnectParams, LlcParams,
+    MemoryParams, MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
+    RemoteWriteParams, ReplacementPolicy, RowBufferParams, SetIndex, SnoopMode, SocketParams,
 };
 use machine::Host;
 use units::{Bytes, Duration, HostPhysical};
@@ -54,6 +54,10 @@ fn private(cache: &machine::PrivateCache) -> CacheGeometry {
 fn socket(host: &Host, node: u32) -> SocketParams {
     SocketParams {
         cores: host.core.count.plain(),
+        core_die: host
+            .core_die
+            .as_ref()
+            .map(|die| plain!(die => CoreDieParams { cores, reads, writes, write_queue, reads_in_hand })),
         private: PrivateParams {
             l1: private(&host.l1),
             l1_hit: host.l1.hit.value,

@@ -12,6 +12,7 @@ impl MemoryParams {
             |size, ways, index| CacheGeometry { size, ways, index, replacement: ReplacementPolicy::Lru };
         let socket = |base| SocketParams {
             cores: 8,
+            core_die: None,
             private: PrivateParams {
                 l1: cache(Bytes::kib(32), 8, SetIndex::Plain),
                 l1_hit: Duration::from_ns(2),

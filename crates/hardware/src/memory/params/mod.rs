@@ -31,6 +31,8 @@ pub struct MemoryParams {
 pub struct SocketParams {
     /// Number of cores (at most 64).
     pub cores: u16,
+    /// How groups of cores on dies of their own are connected; `None` if nothing limits a group.
+    pub core_die: Option<CoreDieParams>,
     /// The private caches of each core.
     pub private: PrivateParams,
     /// The last-level cache.
@@ -39,6 +41,21 @@ pub struct SocketParams {
     pub dram: DramParams,
     /// Where this node's DRAM lies in the host's physical address map.
     pub memory: Vec<MemoryRange>,
+}
+
+/// Dies with some of a socket's cores, each with a link to the die with the memory controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreDieParams {
+    /// Cores of a die.
+    pub cores: u16,
+    /// What its link carries to the cores.
+    pub reads: ByteRate,
+    /// What its link carries from the cores.
+    pub writes: ByteRate,
+    /// Lines on their way from the cores that it holds.
+    pub write_queue: u16,
+    /// Lines that its cores may have requested.
+    pub reads_in_hand: u16,
 }
 
 /// A contiguous range of DRAM in the physical address map.

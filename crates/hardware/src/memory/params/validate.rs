@@ -96,6 +96,12 @@ impl SocketParams {
         ensure(place, (1..=64).contains(&self.cores), || {
             format!("{} cores; 1 to 64 are allowed", self.cores)
         })?;
+        if let Some(die) = &self.core_die {
+            let moves = die.reads.bytes_per_s() > 0 && die.writes.bytes_per_s() > 0;
+            ensure(&format!("{place}.core_die"), die.cores > 0 && moves, || {
+                "a die has cores, and a link that carries something".into()
+            })?;
+        }
         for (name, cache) in self.caches() {
             cache.check(&format!("{place}.{name}"))?;
         }
