@@ -16,6 +16,7 @@ mod guests;
 mod lending;
 mod link_efficiency;
 mod memory;
+mod memory_latency;
 mod netperf_link;
 mod network;
 mod network_tools;

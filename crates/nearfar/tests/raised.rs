@@ -232,7 +232,7 @@ fn holds(name: &str) -> Vec<bool> {
 #[test]
 fn more_of_what_binds_helps_most() {
     let scenarios: Vec<String> = match std::env::var_os("NEARFAR_ALL") {
-        None => ["82599-send", "fio-randread", "dd-verify", "gpu-peer"].map(str::to_owned).to_vec(),
+        None => ["82599-send", "fio-randread", "dd-verify", "gpu-peer", "l2fwd"].map(str::to_owned).to_vec(),
         Some(_) => {
             let library = Library::built_in();
             let is_of_computers = |name: &String| {

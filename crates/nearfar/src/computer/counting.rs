@@ -290,7 +290,13 @@ impl<'a> Counting<'a> {
 
     /// The generator of a guest's packets, if they come back as fast as it sends them. Those that do not are on their
     /// way: as many as come back in the mean time that they take, twice as many if a queue grows meanwhile.
-    fn offered(&self, program: usize, took: Duration, before: &HostCounts, now: &HostCounts) -> Option<String> {
+    fn offered(
+        &self,
+        program: usize,
+        took: Duration,
+        before: &HostCounts,
+        now: &HostCounts,
+    ) -> Option<String> {
         const GROWS: f64 = 1.5;
         /// Little enough to have been on the way by chance.
         const CHANCE: f64 = 0.01;

@@ -1,0 +1,83 @@
+//! Memory of hosts of today as Intel's Memory Latency Checker has measured it
+//! (`../shared/measured/today/hosts-mlc-nvbandwidth.csv`, `mlc-xeon-6980p.csv`), against `mlc` on their models.
+
+use crate::scenario::{HEAD, host, loaded, program};
+use nearfar::Silent;
+use nearfar::computer::run;
+
+/// Readings of `mlc` on some cores of a machine, each with what was measured and the error allowed in percent.
+fn assert_near(machine: &str, cores: &str, options: &str, measured: &[(&str, f64)], allowed: f64) {
+    let text = [HEAD, &host("a", machine, ""), &program("a", cores, &format!("mlc {options}"))].concat();
+    let done = run(&loaded(&text), &Silent).unwrap();
+    let report = done[0].outcome.as_ref().unwrap();
+    for &(name, expected) in measured {
+        let found = report.get(name).unwrap_or_else(|| panic!("{machine}: no {name} in {report:?}"));
+        let error = 100.0 * (found / expected - 1.0);
+        assert!(error.abs() <= allowed, "{machine} {name}: {found:.1}, measured {expected} ({error:+.1} %)");
+    }
+}
+
+#[test]
+fn idle_latencies_between_nodes_are_as_measured() {
+    let sockets = [("idle latency 0 0", 81.2), ("idle latency 0 1", 130.2), ("idle latency 1 0", 130.2)];
+    assert_near("xeon-8280", "0,28", "--latency_matrix", &sockets, 5.0);
+    let clusters = [
+        ("idle latency 0 0", 107.5),
+        ("idle latency 0 1", 117.1),
+        ("idle latency 0 2", 200.7),
+        ("idle latency 3 0", 199.0),
+    ];
+    assert_near("epyc-9224", "0,12,24,36", "-r --latency_matrix", &clusters, 5.0);
+    // 410 and 449 ns were measured, one for each direction.
+    let sockets = [("idle latency 0 0", 130.7), ("idle latency 0 1", 429.6)];
+    assert_near("xeon-6980p", "0,64", "--latency_matrix", &sockets, 5.0);
+}
+
+#[test]
+fn dies_of_cores_read_what_their_links_carry() {
+    let of_node = [
+        ("reads bandwidth 0 0", 99_833.0),
+        ("reads bandwidth 0 1", 99_794.0),
+        ("reads bandwidth 0 2", 76_592.0),
+    ];
+    assert_near("epyc-9224", "0-11", "--bandwidth_matrix -t 0.00002", &of_node, 10.0);
+}
+
+#[test]
+fn lines_come_from_other_cores_caches_as_measured() {
+    let hits = [
+        ("L2 to L2 hit", 55.5),
+        ("L2 to L2 hitm", 55.6),
+        ("L2 to L2 hitm, writer 0 reader 1, home of reader", 178.2),
+    ];
+    assert_near("xeon-8280", "0,1,28", "--c2c_latency", &hits, 15.0);
+}
+
+/// A delay between accesses leaves less load, and less latency.
+#[test]
+fn a_loaded_memory_takes_longer() {
+    let latency = |delay: u32| {
+        let options = format!("--loaded_latency -d {delay} -t 0.00001");
+        let text =
+            [HEAD, &host("a", "dell-t430", ""), &program("a", "0-9", &format!("mlc {options}"))].concat();
+        let done = run(&loaded(&text), &Silent).unwrap();
+        let report = done[0].outcome.as_ref().unwrap();
+        let of = |what: &str| report.get(&format!("delay {delay}: {what}")).unwrap();
+        (of("loaded latency"), of("bandwidth"))
+    };
+    let (all, some) = (latency(0), latency(1000));
+    assert!(all.1 > 4.0 * some.1 && all.0 > 1.3 * some.0, "{all:?} {some:?}");
+}
+
+#[test]
+fn what_mlc_cannot_do_is_told_before_it_runs() {
+    let refused = |options: &str| {
+        let text =
+            [HEAD, &host("a", "dell-t430", ""), &program("a", "0", &format!("mlc {options}"))].concat();
+        crate::scenario::load(&text).unwrap_err().to_string()
+    };
+    assert!(refused("--idle_latency -c 3").contains("core 3 is none of the program's"));
+    assert!(refused("--idle_latency -j 2").contains("there is no node 2"));
+    assert!(refused("--loaded_latency -W 4").contains("2, 3, 5, 6, 7, 8 or 10"));
+    assert!(refused("--latency_matrix --c2c_latency").contains("cannot be used with"));
+}
