@@ -49,7 +49,7 @@ fn open(
     let kind = |word| FileKind::by_word(word).expect("a word of the list");
     let Some(asked) = FileKind::by_word(word) else {
         let words: Vec<&str> = KINDS.iter().map(|kind| kind.word).collect();
-        return Err(Failure::argument("kind", format!("`{word}` is not a kind of file"), &words.join(", ")));
+        return Err(Failure::argument("kind", format!("`{word}` is not a kind of file"), words.join(", ")));
     };
     let doc = asked.open(files, name, text)?;
     if asked.extends || doc.has("host")? {

@@ -31,6 +31,11 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("ping -W 0 10.0.0.2", "not a number of seconds above 0"),
         ("ping 0.0.0.0", "not an IPv4 address of a host"),
         ("ping b", "such as 10.0.0.2"),
+        // mlc
+        ("mlc --idle_latency -c 9", "core 9 is none of the program's"),
+        ("mlc --idle_latency -j 2", "there is no node 2"),
+        ("mlc --loaded_latency -W 4", "2, 3, 5, 6, 7, 8 or 10"),
+        ("mlc --latency_matrix --c2c_latency", "cannot be used with"),
         // fio
         ("fio --bs=0 --runtime=1ms", "a multiple of the device's 512 bytes"),
         ("fio --bs=3000 --runtime=1ms", "a multiple of the device's 512 bytes"),

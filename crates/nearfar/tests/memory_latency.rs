@@ -68,16 +68,3 @@ fn a_loaded_memory_takes_longer() {
     let (all, some) = (latency(0), latency(1000));
     assert!(all.1 > 4.0 * some.1 && all.0 > 1.3 * some.0, "{all:?} {some:?}");
 }
-
-#[test]
-fn what_mlc_cannot_do_is_told_before_it_runs() {
-    let refused = |options: &str| {
-        let text =
-            [HEAD, &host("a", "dell-t430", ""), &program("a", "0", &format!("mlc {options}"))].concat();
-        crate::scenario::load(&text).unwrap_err().to_string()
-    };
-    assert!(refused("--idle_latency -c 3").contains("core 3 is none of the program's"));
-    assert!(refused("--idle_latency -j 2").contains("there is no node 2"));
-    assert!(refused("--loaded_latency -W 4").contains("2, 3, 5, 6, 7, 8 or 10"));
-    assert!(refused("--latency_matrix --c2c_latency").contains("cannot be used with"));
-}

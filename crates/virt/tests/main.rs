@@ -1,5 +1,7 @@
 //! Guests, and the suites of the drivers, unchanged, in them.
 
+#![expect(clippy::duplicate_mod, reason = "the same suite on two machines")]
+
 #[path = "../../drivers/tests/common/mod.rs"]
 mod common;
 #[path = "../../drivers/tests/gpu/suite.rs"]

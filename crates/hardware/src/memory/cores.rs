@@ -142,7 +142,7 @@ impl Cores {
 
     /// When a line that leaves a core's die at `at` has been accepted by its link.
     #[inline]
-    fn from_die<const TIMED: bool>(&mut self, at: Time, place: CorePlace) -> Time {
+    fn leaves_die<const TIMED: bool>(&mut self, at: Time, place: CorePlace) -> Time {
         match &mut self.sockets[place.node.index()].dies {
             Some(dies) if TIMED => dies.write(place.local(), at),
             _ => at,
@@ -335,7 +335,7 @@ impl Cores {
         }
         caches.socket(node).fill(core, line.number, absent, held, exclusive, false);
         if caches.settle::<TIMED>(access.ready, node, CacheUser::Core).is_some() {
-            access.ready = self.from_die::<TIMED>(access.ready, place);
+            access.ready = self.leaves_die::<TIMED>(access.ready, place);
         }
         access
     }
@@ -401,7 +401,7 @@ impl Cores {
             }
         }
         if caches.settle::<TIMED>(access.ready, node, CacheUser::Core).is_some() {
-            access.ready = self.from_die::<TIMED>(access.ready, place);
+            access.ready = self.leaves_die::<TIMED>(access.ready, place);
         }
         self.arrives::<TIMED>(asked, place, line.number, access.ready);
         self.fetch_ahead::<TIMED>(caches, asked, place, line.number, hit.is_err());
@@ -417,7 +417,7 @@ impl Cores {
         line: Line,
     ) -> AccessReply {
         let (node, llc) = (place.node, self.sockets[place.node.index()].llc);
-        let leaves = self.from_die::<TIMED>(now + llc.core_hit, place);
+        let leaves = self.leaves_die::<TIMED>(now + llc.core_hit, place);
         let written = caches.stream::<TIMED>(leaves, node, line);
         let ready = match llc.streaming_waits {
             _ if !TIMED => now,

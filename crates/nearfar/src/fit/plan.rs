@@ -165,6 +165,10 @@ pub const BY_HAND: &[(&str, &str)] = &[
         "stores of another host by an NTB fix it; no card of pcie-bench is written to",
     ),
     ("host.core_die", "bandwidths of cores fix it; pcie-bench has one core at work"),
+    (
+        "host.interconnect.near",
+        "latencies of cores fix it; no machine of pcie-bench has several nodes in a package",
+    ),
     ("host.prefetch", "bandwidths of cores fix it; pcie-bench streams nothing"),
     ("host.power", UNREPEATED),
 ];

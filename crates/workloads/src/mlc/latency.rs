@@ -4,7 +4,7 @@ use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
 
 use super::traffic::Window;
-use super::{Buffer, LINE};
+use super::{LINE, NodeBuffer};
 use crate::random::Random;
 
 /// Dependent loads of a measurement.
@@ -15,7 +15,7 @@ const CACHED: u64 = 2000;
 const TURN: usize = 4;
 
 /// The lines of a buffer that are loaded, in order.
-pub(super) fn order(buffer: &Buffer, is_random: bool, seed: u64) -> Vec<PhysAddr> {
+pub(super) fn order(buffer: &NodeBuffer, is_random: bool, seed: u64) -> Vec<PhysAddr> {
     let (lines, mut random) = (buffer.bytes / LINE, Random::new(seed, 0));
     let first = random.below(lines);
     let line = |n: u64| if is_random { random.below(lines) } else { (first + n) % lines };
@@ -23,7 +23,7 @@ pub(super) fn order(buffer: &Buffer, is_random: bool, seed: u64) -> Vec<PhysAddr
 }
 
 /// Lines of a buffer that fit into an L2, in random order.
-pub(super) fn some(buffer: &Buffer, seed: u64) -> Vec<PhysAddr> {
+pub(super) fn some(buffer: &NodeBuffer, seed: u64) -> Vec<PhysAddr> {
     let mut order: Vec<PhysAddr> = (0..CACHED).map(|line| buffer.at(line * LINE)).collect();
     Random::new(seed, 1).shuffle(&mut order);
     order

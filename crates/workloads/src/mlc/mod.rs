@@ -15,7 +15,7 @@ use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, PhysAddr, Policy};
 use units::Duration;
 
-use self::traffic::{Load, Mix, Thread, Traffic};
+use self::traffic::{LoadingCore, MemoryLoad, MemoryTraffic, TrafficMix};
 use crate::options::duration;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
@@ -77,7 +77,7 @@ pub struct Mlc {
     /// Reads to writes: 2, 3 and 5 for 2:1, 3:1 and 1:1; 6 for streaming stores alone; 7, 8 and 10 for 2:1, 1:1 and 2:1
     /// with streaming stores.
     #[arg(short = 'W')]
-    mix: Option<Mix>,
+    mix: Option<TrafficMix>,
     /// Simulated time of each bandwidth, in seconds (2 in the original).
     #[arg(short = 't', default_value_t = 3e-5, value_parser = crate::options::length)]
     time: f64,
@@ -97,12 +97,12 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
 ];
 
 /// Memory of one node, in huge pages.
-struct Buffer {
+struct NodeBuffer {
     pieces: Vec<Pages>,
     bytes: u64,
 }
 
-impl Buffer {
+impl NodeBuffer {
     fn at(&self, offset: u64) -> PhysAddr {
         self.pieces[(offset / PIECE) as usize].start + offset % PIECE
     }
@@ -110,13 +110,13 @@ impl Buffer {
 
 /// The buffers of all tests, given back at the end: the home of a line that another node's core has read would have to
 /// ask that node.
-struct Memory {
+struct Buffers {
     kernel: Rc<dyn Kernel>,
-    taken: RefCell<Vec<Rc<Buffer>>>,
+    taken: RefCell<Vec<Rc<NodeBuffer>>>,
 }
 
-impl Memory {
-    fn take(&self, cpu: &Cpu, node: Node, bytes: u64) -> Result<Rc<Buffer>, Failure> {
+impl Buffers {
+    fn take(&self, cpu: &Cpu, node: Node, bytes: u64) -> Result<Rc<NodeBuffer>, Failure> {
         let mut pieces = Vec::new();
         for _ in 0..bytes.div_ceil(PIECE) {
             let pages = self.kernel.alloc_pages(cpu, ORDER, Policy::Bind(node));
@@ -128,7 +128,7 @@ impl Memory {
                 }
             }
         }
-        let buffer = Rc::new(Buffer { pieces, bytes });
+        let buffer = Rc::new(NodeBuffer { pieces, bytes });
         self.taken.borrow_mut().push(Rc::clone(&buffer));
         Ok(buffer)
     }
@@ -145,16 +145,16 @@ fn mb_per_s(bytes: u64, time: Duration) -> f64 {
 }
 
 /// What the tests have in common.
-struct Bench<'a> {
+struct Checker<'a> {
     options: &'a Mlc,
     kernel: &'a Rc<dyn Kernel>,
-    memory: Memory,
+    memory: Buffers,
     /// The program's cores by node; nodes without one are left out.
     nodes: Vec<(Node, Vec<CpuId>)>,
     seed: u64,
 }
 
-impl Bench<'_> {
+impl Checker<'_> {
     /// The nodes with memory.
     fn memories(&self) -> impl Iterator<Item = Node> + use<> {
         (0..self.kernel.nodes()).map(Node)
@@ -193,35 +193,35 @@ impl Bench<'_> {
     async fn load(
         &self,
         cpu: &Cpu,
-        load: Load,
+        load: MemoryLoad,
         nodes: &[(Node, Vec<CpuId>)],
         but: Option<CpuId>,
         place: impl Fn(Node) -> Node,
-    ) -> Result<Traffic, Failure> {
+    ) -> Result<MemoryTraffic, Failure> {
         let mut all = Vec::new();
         for (node, cores) in nodes {
             let share = if load.mix.writes() { self.kernel.caches(*node) / cores.len() as u64 } else { 0 };
             let own = cores.iter().filter(|&&core| Some(core) != but);
-            all.extend(own.map(|&core| Thread { core, memory: place(*node), share }));
+            all.extend(own.map(|&core| LoadingCore { core, memory: place(*node), share }));
         }
-        Traffic::start(&self.memory, cpu, load, &all).await
+        MemoryTraffic::start(&self.memory, cpu, load, &all).await
     }
 
     /// Megabytes per second that all cores of some nodes move.
     async fn bandwidth(
         &self,
         cpu: &Cpu,
-        mix: Mix,
+        mix: TrafficMix,
         nodes: &[(Node, Vec<CpuId>)],
         place: impl Fn(Node) -> Node,
     ) -> Result<f64, Failure> {
-        let load = Load { mix, delay: 0, time: duration(self.options.time) };
+        let load = MemoryLoad { mix, delay: 0, time: duration(self.options.time) };
         let moved = self.load(cpu, load, nodes, None, place).await?.bytes().await;
         Ok(mb_per_s(moved, load.time))
     }
 
     async fn bandwidth_matrix(&self, cpu: &Cpu, report: &mut Report) -> Result<(), Failure> {
-        let mix = self.options.mix.unwrap_or(Mix::READS);
+        let mix = self.options.mix.unwrap_or(TrafficMix::READS);
         for one in &self.nodes {
             for to in self.memories() {
                 let rate = self.bandwidth(cpu, mix, std::slice::from_ref(one), |_| to).await?;
@@ -232,7 +232,7 @@ impl Bench<'_> {
     }
 
     async fn peak(&self, cpu: &Cpu, report: &mut Report) -> Result<(), Failure> {
-        for mix in self.options.mix.map_or(Mix::PEAK.to_vec(), |mix| vec![mix]) {
+        for mix in self.options.mix.map_or(TrafficMix::PEAK.to_vec(), |mix| vec![mix]) {
             let rate = self.bandwidth(cpu, mix, &self.nodes, |node| node).await?;
             report.add(format!("peak {mix}"), "MB/s", rate);
         }
@@ -240,10 +240,10 @@ impl Bench<'_> {
     }
 
     async fn loaded(&self, cpu: &Cpu, report: &mut Report) -> Result<(), Failure> {
-        let (mix, measuring) = (self.options.mix.unwrap_or(Mix::READS), self.measuring());
+        let (mix, measuring) = (self.options.mix.unwrap_or(TrafficMix::READS), self.measuring());
         let own = self.kernel.node_of(measuring);
         for delay in self.options.delay.map_or(DELAYS.to_vec(), |delay| vec![delay]) {
-            let load = Load { mix, delay, time: duration(self.options.time) };
+            let load = MemoryLoad { mix, delay, time: duration(self.options.time) };
             let buffer = self.memory.take(cpu, own, self.options.buffer << 10)?;
             let order = latency::order(&buffer, self.options.random, self.seed ^ delay);
             let traffic = self.load(cpu, load, &self.nodes, Some(measuring), |node| node).await?;
@@ -259,7 +259,7 @@ impl Bench<'_> {
     }
 
     /// Latency of lines that another core has read or written, in nanoseconds.
-    async fn from_cache(
+    async fn line_elsewhere(
         &self,
         cpu: &Cpu,
         (writer, reader): (CpuId, CpuId),
@@ -278,14 +278,14 @@ impl Bench<'_> {
         let (node, cores) = &self.nodes[0];
         if let [first, second, ..] = cores[..] {
             for (name, modified) in [("hit", false), ("hitm", true)] {
-                let latency = self.from_cache(cpu, (first, second), *node, modified).await?;
+                let latency = self.line_elsewhere(cpu, (first, second), *node, modified).await?;
                 report.add(format!("L2 to L2 {name}"), "ns", latency);
             }
         }
         for (from, writers) in &self.nodes {
             for (to, readers) in self.nodes.iter().filter(|(to, _)| to != from) {
                 for (home, at) in [("writer", from), ("reader", to)] {
-                    let latency = self.from_cache(cpu, (writers[0], readers[0]), *at, true).await?;
+                    let latency = self.line_elsewhere(cpu, (writers[0], readers[0]), *at, true).await?;
                     let name = format!("L2 to L2 hitm, writer {} reader {}, home of {home}", from.0, to.0);
                     report.add(name, "ns", latency);
                 }
@@ -295,7 +295,7 @@ impl Bench<'_> {
     }
 }
 
-impl Bench<'_> {
+impl Checker<'_> {
     async fn run(&self, cpu: &Cpu) -> Result<Report, Failure> {
         let options = self.options;
         let tests = [
@@ -345,8 +345,8 @@ impl Mlc {
             }
         }
         nodes.sort_by_key(|(node, _)| *node);
-        let memory = Memory { kernel: Rc::clone(kernel), taken: RefCell::default() };
-        let bench = Bench { options: self, kernel, memory, nodes, seed: *seed };
+        let memory = Buffers { kernel: Rc::clone(kernel), taken: RefCell::default() };
+        let bench = Checker { options: self, kernel, memory, nodes, seed: *seed };
         let report = bench.run(cpu).await;
         bench.memory.free_all(cpu);
         report

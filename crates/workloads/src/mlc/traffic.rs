@@ -10,7 +10,7 @@ use platform::kernel::TaskParams;
 use platform::sync::Completion;
 use units::{Duration, Time};
 
-use super::{Buffer, LINE, Memory};
+use super::{Buffers, LINE, NodeBuffer};
 use crate::program::Failure;
 
 /// Bytes of a core's buffer for each of reads, stores and streaming stores: more than it comes to in a test.
@@ -28,7 +28,7 @@ const SETTLING: Duration = Duration::from_us(10);
 
 /// Lines that are read, written and stored past the caches in each round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mix {
+pub(super) struct TrafficMix {
     reads: u64,
     /// Read before they are written, and written back.
     stores: u64,
@@ -36,7 +36,7 @@ pub(super) struct Mix {
     name: &'static str,
 }
 
-impl Mix {
+impl TrafficMix {
     const fn new(reads: u64, stores: u64, streams: u64, name: &'static str) -> Self {
         Self { reads, stores, streams, name }
     }
@@ -58,13 +58,13 @@ impl Mix {
     }
 }
 
-impl fmt::Display for Mix {
+impl fmt::Display for TrafficMix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl FromStr for Mix {
+impl FromStr for TrafficMix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -83,8 +83,8 @@ impl FromStr for Mix {
 
 /// What each core does.
 #[derive(Clone, Copy)]
-pub(super) struct Load {
-    pub mix: Mix,
+pub(super) struct MemoryLoad {
+    pub mix: TrafficMix,
     /// Cycles after each line.
     pub delay: u64,
     /// How long bytes are counted.
@@ -93,7 +93,7 @@ pub(super) struct Load {
 
 /// A core with a load.
 #[derive(Clone, Copy)]
-pub(super) struct Thread {
+pub(super) struct LoadingCore {
     pub core: CpuId,
     /// The node of its buffer.
     pub memory: Node,
@@ -105,18 +105,18 @@ pub(super) struct Thread {
 pub(super) type Window = Rc<Cell<Option<(Time, Time)>>>;
 
 /// A load that runs.
-pub(super) struct Traffic {
+pub(super) struct MemoryTraffic {
     window: Window,
     threads: Vec<Completion<u64>>,
 }
 
-impl Traffic {
+impl MemoryTraffic {
     /// Starts a thread on each core.
     pub(super) async fn start(
-        memory: &Memory,
+        memory: &Buffers,
         cpu: &Cpu,
-        load: Load,
-        threads: &[Thread],
+        load: MemoryLoad,
+        threads: &[LoadingCore],
     ) -> Result<Self, Failure> {
         let (window, cold) = (Window::default(), Rc::new(Cell::new(threads.len())));
         let mut own = Self { window: Rc::clone(&window), threads: Vec::new() };
@@ -128,9 +128,9 @@ impl Traffic {
             for lines in [mix.reads, mix.stores, mix.streams] {
                 regions.push(memory.take(cpu, thread.memory, if lines > 0 { bytes } else { 0 })?);
             }
-            places.push(Place { regions, load, at: [0; 3] });
+            places.push(LoadPlace { regions, load, at: [0; 3] });
         }
-        for (&Thread { core, share, .. }, mut place) in threads.iter().zip(places) {
+        for (&LoadingCore { core, share, .. }, mut place) in threads.iter().zip(places) {
             cpu.sync().await;
             let (window, cold) = (Rc::clone(&window), Rc::clone(&cold));
             let task = TaskParams::named(format!("mlc/{}", core.0)).on(core).of(cpu);
@@ -172,15 +172,15 @@ impl Traffic {
 }
 
 /// Where a core is in its buffer.
-struct Place {
+struct LoadPlace {
     /// For reads, stores and streaming stores.
-    regions: Vec<Rc<Buffer>>,
-    load: Load,
+    regions: Vec<Rc<NodeBuffer>>,
+    load: MemoryLoad,
     /// Offsets in the regions.
     at: [u64; 3],
 }
 
-impl Place {
+impl LoadPlace {
     /// Goes over the next bytes of a region.
     fn step(&mut self, cpu: &Cpu, region: usize, length: u64) {
         let buffer = &self.regions[region];
@@ -194,17 +194,18 @@ impl Place {
         cpu.sweep(Sweep { to, from, length, streaming: region == 2 }, CYCLES, |_| {});
     }
 
-    /// Fills its part of the caches: what it fetches then evicts as many written lines as it leaves.
+    /// Fills its part of the caches, and some more, as not all sets fill at once: what it fetches then evicts as many
+    /// written lines as it leaves.
     async fn fill(&mut self, cpu: &Cpu, share: u64) {
         let each = BLOCK * (self.load.mix.reads + self.load.mix.stores);
-        for _ in 0..share.div_ceil(each.max(1)) {
+        for _ in 0..(share + share / 2).div_ceil(each.max(1)) {
             self.round(cpu, BLOCK, |_| {}).await;
         }
     }
 
     /// Goes over a block for each part of the mix, and tells of the bytes that memory moves for it.
     async fn round(&mut self, cpu: &Cpu, length: u64, mut done: impl FnMut(u64)) {
-        let Load { mix, delay, .. } = self.load;
+        let MemoryLoad { mix, delay, .. } = self.load;
         for (region, (count, lines)) in
             [(mix.reads, 1), (mix.stores, 2), (mix.streams, 1)].into_iter().enumerate()
         {
