@@ -209,6 +209,14 @@ fn joined(
             "assumed: one socket has nothing to join".into(),
         ));
     }
+    let near = relative.host.interconnect.as_ref().and_then(|interconnect| interconnect.near.as_ref());
+    if near.is_some() && sockets != relative.host.sockets.value.get() {
+        lines.push((
+            "interconnect.near.links".into(),
+            "[]".into(),
+            "assumed: every node is a package of its own".into(),
+        ));
+    }
     // Slots of the relative at sockets that are not there: those of this machine come later.
     for (name, port) in &relative.host.port {
         if port.socket.value >= sockets {
