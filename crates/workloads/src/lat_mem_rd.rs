@@ -3,15 +3,13 @@
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu};
-use platform::kernel::Kernel;
-use platform::memory::{Pages, PhysAddr, Policy};
+use platform::memory::{PhysAddr, Policy};
 
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
+use crate::scattered::{PIECE, Scattered};
 
-/// Allocation order of memory (2 MiB).
-const ORDER: u8 = 9;
 /// Loads between two reads of the clock.
 const TURN: usize = 64;
 
@@ -32,11 +30,9 @@ pub struct LatMemRd {
 
 impl LatMemRd {
     /// The addresses of the chain; each location holds the next address.
-    fn chain(&self, pieces: &[Pages], seed: u64) -> Vec<PhysAddr> {
-        let piece = 4096 << ORDER;
+    fn chain(&self, memory: &Scattered, seed: u64) -> Vec<PhysAddr> {
         let places = (self.size << 20) / self.stride;
-        let place = |n: u64| pieces[(n * self.stride / piece) as usize].start + n * self.stride % piece;
-        let mut order: Vec<PhysAddr> = (0..places).map(place).collect();
+        let mut order: Vec<PhysAddr> = (0..places).map(|n| memory.at(n * self.stride)).collect();
         if self.thrash {
             Random::new(seed, 0).shuffle(&mut order);
         }
@@ -69,17 +65,10 @@ impl Program for LatMemRd {
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let Environment { kernel, seed, .. } = environment;
-            let mut pieces = Vec::new();
-            let taken = (0..(self.size << 20).div_ceil(4096 << ORDER)).try_for_each(|_| {
-                pieces.push(kernel.alloc_pages(&cpu, ORDER, Policy::Task)?);
-                Ok(())
-            });
-            let free = |kernel: &dyn Kernel| pieces.iter().for_each(|&pages| kernel.free_pages(&cpu, pages));
-            if let Err(error) = taken {
-                free(&*kernel);
-                return Err(Failure::about("malloc", error));
-            }
-            let order = self.chain(&pieces, seed);
+            let bytes = (self.size << 20).next_multiple_of(PIECE);
+            let memory = Scattered::take(&*kernel, &cpu, bytes, Policy::Task);
+            let memory = memory.map_err(|error| Failure::about("malloc", error))?;
+            let order = self.chain(&memory, seed);
             for (n, &at) in order.iter().enumerate() {
                 cpu.store_u64(at, order[(n + 1) % order.len()].0);
                 if n % TURN == 0 {
@@ -93,7 +82,7 @@ impl Program for LatMemRd {
             let began = cpu.now();
             let end = self.walk(&cpu, middle, order.len() - half).await;
             let took = cpu.now().since(began);
-            free(&*kernel);
+            memory.free(&*kernel, &cpu);
             if end != order[0] {
                 return Err(Failure("the chain does not lead back to its beginning".into()));
             }

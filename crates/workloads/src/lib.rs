@@ -28,6 +28,7 @@ mod random;
 mod registry;
 mod rewrite;
 pub mod rogue;
+mod scattered;
 pub mod sockperf;
 pub mod stream;
 pub mod testpmd;

@@ -10,20 +10,19 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Sweep};
 use platform::kernel::{Kernel, TaskParams};
-use platform::memory::{Pages, PhysAddr, Policy};
+use platform::memory::{PhysAddr, Policy};
 use platform::sync::Completion;
 use units::Duration;
 
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
+use crate::scattered::Scattered;
 
 /// The damping factor.
 const DAMPING: f32 = 0.85;
 /// Node numbers per cache line.
 const LINE: usize = 16;
-/// Allocation order of memory (2 MiB).
-const ORDER: u8 = 9;
 /// Loads of scattered ranks before other cores get to run in the simulation.
 const TURN: usize = 64;
 /// Latency of a dependent addition in cycles (Agner Fog, addss on Haswell and Broadwell): unless it may reorder
@@ -47,31 +46,10 @@ pub struct PageRank {
     iterations: u32,
 }
 
-/// An array in scattered memory.
-struct Array(Vec<Pages>);
-
-impl Array {
-    fn take(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Error> {
-        let mut pieces = Vec::new();
-        let mut left = bytes.max(1);
-        while left > 0 {
-            let order = Pages::order_for(left).min(ORDER);
-            pieces.push(kernel.alloc_pages(cpu, order, Policy::Local)?);
-            left = left.saturating_sub(4096 << order);
-        }
-        Ok(Self(pieces))
-    }
-
-    fn at(&self, byte: u64) -> PhysAddr {
-        let piece = 4096 << ORDER;
-        self.0[(byte / piece) as usize].start + byte % piece
-    }
-}
-
 /// A thread's data: incoming edges of its nodes, and their ranks in two rounds.
 struct ThreadData {
-    edges: Array,
-    ranks: [Array; 2],
+    edges: Scattered,
+    ranks: [Scattered; 2],
 }
 
 /// The graph, by incoming edges.
@@ -168,10 +146,8 @@ impl Shared {
         let edges =
             self.graph.begins[nodes.start as usize] as usize..self.graph.begins[nodes.end as usize] as usize;
         let bytes = 4 * u64::from(nodes.end - nodes.start);
-        let part = ThreadData {
-            edges: Array::take(kernel, cpu, 4 * edges.len() as u64)?,
-            ranks: [Array::take(kernel, cpu, bytes)?, Array::take(kernel, cpu, bytes)?],
-        };
+        let take = |bytes: u64| Scattered::take(kernel, cpu, bytes.max(1), Policy::Local);
+        let part = ThreadData { edges: take(4 * edges.len() as u64)?, ranks: [take(bytes)?, take(bytes)?] };
         for (n, chunk) in (0u64..).zip(self.graph.from[edges].chunks(LINE)) {
             let bytes: Vec<u8> = chunk.iter().flat_map(|from| from.to_le_bytes()).collect();
             // Bypass the caches: a real program touches far more memory after loading the graph.
@@ -299,7 +275,7 @@ impl Program for PageRank {
             let right = (0..shared.graph.nodes).step_by(97).all(is_right);
             for part in parts.iter() {
                 let arrays = [&part.edges, &part.ranks[0], &part.ranks[1]];
-                arrays.iter().flat_map(|array| &array.0).for_each(|&pages| kernel.free_pages(&cpu, pages));
+                arrays.iter().for_each(|array| array.free(&*kernel, &cpu));
             }
             if !right {
                 return Err(Failure("the ranks are not those of the graph".into()));

@@ -9,12 +9,13 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Sweep};
 use platform::kernel::{Kernel, TaskParams};
-use platform::memory::{Pages, PhysAddr, Policy};
+use platform::memory::{PhysAddr, Policy};
 use platform::sync::Completion;
 use units::Duration;
 
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::scattered::{PIECE, Scattered};
 
 /// STREAM's scalar.
 const SCALAR: f64 = 3.0;
@@ -24,9 +25,6 @@ const BLOCK: u64 = 2048;
 const LANES: u64 = 4;
 /// Cycles per line, at one vector each.
 const LINE: u64 = 8 / LANES;
-/// Allocation order of arrays (2 MiB).
-const ORDER: u8 = 9;
-const PIECE: u64 = 4096 << ORDER;
 
 /// Measures sustained memory bandwidth (STREAM's copy, scale, add and triad).
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,31 +91,15 @@ const ALIGNED: u64 = 64;
 /// Consecutive arrays, as the linker places STREAM's, in scattered pages. Their page boundaries are at different
 /// elements, so not all arrays cross a page at once.
 struct Arrays {
-    pieces: Vec<Pages>,
+    memory: Scattered,
     /// Bytes per array.
     bytes: u64,
 }
 
 impl Arrays {
     fn allocate(kernel: &dyn Kernel, cpu: &Cpu, count: u64, bytes: u64) -> Result<Self, Error> {
-        let mut arrays = Self { pieces: Vec::new(), bytes };
-        let mut left = count * bytes.next_multiple_of(ALIGNED);
-        while left > 0 {
-            let order = Pages::order_for(left).min(ORDER);
-            match kernel.alloc_pages(cpu, order, Policy::Task) {
-                Ok(pages) => arrays.pieces.push(pages),
-                Err(error) => {
-                    arrays.free(kernel, cpu);
-                    return Err(error);
-                }
-            }
-            left = left.saturating_sub(4096 << order);
-        }
-        Ok(arrays)
-    }
-
-    fn free(&self, kernel: &dyn Kernel, cpu: &Cpu) {
-        self.pieces.iter().for_each(|pages| kernel.free_pages(cpu, *pages));
+        let all = count * bytes.next_multiple_of(ALIGNED);
+        Ok(Self { memory: Scattered::take(kernel, cpu, all, Policy::Task)?, bytes })
     }
 
     /// Length of the next step from offset `at` within `part`: up to the next piece boundary of any of these arrays.
@@ -147,10 +129,9 @@ impl Arrays {
         array as u64 * self.bytes.next_multiple_of(ALIGNED) + at
     }
 
-    /// Address of an array's byte `at`: every piece but the last is full.
+    /// Address of an array's byte `at`.
     fn place(&self, array: usize, at: u64) -> PhysAddr {
-        let offset = self.offset(array, at);
-        self.pieces[(offset / PIECE) as usize].start + offset % PIECE
+        self.memory.at(self.offset(array, at))
     }
 
     /// Initializes all arrays to STREAM's values.
@@ -250,7 +231,7 @@ impl Stream {
                 best = best.min(took);
             }
         }
-        arrays.free(&**kernel, cpu);
+        arrays.memory.free(&**kernel, cpu);
         let mut report = Report::default();
         let name = if only == Only::Read { "read" } else { "write" };
         report.add(name, "MB/s", bytes as f64 / best.as_ns_f64() * 1e3);
@@ -293,7 +274,7 @@ impl Program for Stream {
                 }
             }
             let right = arrays.is_right(&cpu, self.ntimes);
-            arrays.free(&*kernel, &cpu);
+            arrays.memory.free(&*kernel, &cpu);
             if !right {
                 return Err(Failure("the arrays do not hold what the loops make of them".into()));
             }

@@ -9,7 +9,7 @@ use super::counters::{CacheCounters, CacheUser, Cause, MemoryBusy, MemoryCounter
 use super::dram::Dram;
 use super::home::{Directory, Home};
 use super::interconnect::Interconnect;
-use super::params::{LlcParams, MemoryParams, RemoteHit, SnoopMode};
+use super::params::{LlcParams, MemoryParams, RemoteHit};
 use super::physical::MemoryMap;
 use super::socket::{Held, Socket};
 use engine::Seed;
@@ -82,8 +82,6 @@ pub(super) struct Coherence {
     llc: Vec<LlcParams>,
     home_agent: Duration,
     remote_hit: RemoteHit,
-    /// Whether homes read memory before they ask other sockets.
-    memory_first: bool,
     /// By socket and user.
     uses: Vec<[CacheCounters; 3]>,
     /// Dirty lines written back to DRAM, for any reason.
@@ -110,7 +108,6 @@ impl Coherence {
             llc: params.sockets.iter().map(|s| s.llc).collect(),
             home_agent: interconnect.home_agent,
             remote_hit: params.remote_hit,
-            memory_first: params.interconnect.snoop == SnoopMode::DirectoryFirst,
             uses: vec![Default::default(); params.sockets.len()],
             written_back: 0,
             from_other_caches: 0,
@@ -243,7 +240,7 @@ impl Coherence {
             home_at = self.homes[h].admit(home_at, line.number);
         }
         // The directory's state comes with the line.
-        let is_told = TIMED && self.memory_first && self.homes[h].may_be_changed(line.number);
+        let is_told = TIMED && self.homes[h].reads_before_asking(line.number);
         let told = is_told.then(|| self.homes[h].read(home_at, line.number, cause));
         let snooped = self.snoop::<TIMED>(told.unwrap_or(home_at), to, line, intent);
         let from_cache = snooped.holder.is_some() && self.remote_hit == RemoteHit::FromCache;

@@ -37,10 +37,7 @@ pub(super) struct Home {
     /// yet.
     io_writes: Slots,
     directory: Directory,
-    /// Without a directory, any line may be elsewhere.
-    keeps_directory: bool,
-    /// Whether it is read and written with the lines.
-    directory_in_memory: bool,
+    snoop: SnoopMode,
     /// Bytes read from DRAM, and written.
     read: ByCause,
     written: ByCause,
@@ -53,8 +50,7 @@ impl Home {
             tracker: vec![Tracked { line: u64::MAX, from: Time::ZERO, until: Time::ZERO }; TRACKED],
             io_writes: Slots::new(params.io_directory_cache.into()),
             directory,
-            keeps_directory: params.snoop != SnoopMode::Broadcast,
-            directory_in_memory: params.snoop != SnoopMode::ProbeFilter,
+            snoop: params.snoop,
             read: ByCause::default(),
             written: ByCause::default(),
         }
@@ -117,18 +113,34 @@ impl Home {
     /// Whether another socket may have modified `line`, as far as the home knows.
     #[inline]
     pub(super) fn may_be_changed(&self, line: u64) -> bool {
-        !self.keeps_directory || self.directory.may_be_changed(line)
+        !self.keeps_directory() || self.directory.may_be_changed(line)
+    }
+
+    /// Without a directory, any line may be elsewhere.
+    fn keeps_directory(&self) -> bool {
+        self.snoop != SnoopMode::Broadcast
+    }
+
+    /// Whether the directory is read and written with the lines.
+    fn directory_in_memory(&self) -> bool {
+        self.snoop != SnoopMode::ProbeFilter
+    }
+
+    /// Whether it reads `line` before it asks the sockets that may have modified it.
+    #[inline]
+    pub(super) fn reads_before_asking(&self, line: u64) -> bool {
+        self.snoop == SnoopMode::DirectoryFirst && self.directory.may_be_changed(line)
     }
 
     /// When the directory's state of `line` is known, read at `at`.
     pub(super) fn read_directory(&mut self, at: Time, line: u64) -> Time {
-        if self.directory_in_memory { self.read(at, line, Cause::Directory) } else { at }
+        if self.directory_in_memory() { self.read(at, line, Cause::Directory) } else { at }
     }
 
     /// Records whether another socket may have modified `line`. Returns whether directory state has changed.
     #[inline]
     pub(super) fn set_changed(&mut self, line: u64, may_be: bool) -> bool {
-        self.keeps_directory && self.directory.set_changed(line, may_be)
+        self.keeps_directory() && self.directory.set_changed(line, may_be)
     }
 
     /// Writes the directory state of a line that was obtained at `at`, by another socket if `is_remote`, if it has
@@ -145,7 +157,7 @@ impl Home {
         is_remote: bool,
         intent: Intent,
     ) {
-        if intent != Intent::Observe && self.set_changed(line, is_remote) && self.directory_in_memory {
+        if intent != Intent::Observe && self.set_changed(line, is_remote) && self.directory_in_memory() {
             self.write::<TIMED>(at, line, Cause::Directory);
         }
     }

@@ -370,21 +370,26 @@ pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str) -> Vec<Phas
     found
 }
 
+/// What is full throughout, or one after the other in phases, or nearly; with the phases.
+fn bottleneck<'a>(
+    window: &'a Window,
+    all: &[Candidate<'a>],
+    own: &str,
+) -> (Option<Candidate<'a>>, Vec<Phase>) {
+    let throughout = full(all, own);
+    let phases = if throughout.is_some() { &[][..] } else { &window.phases[..] };
+    let longest = phases.first().map(|phase| (phase.host.as_str(), &phase.resource));
+    (throughout.or(longest).or_else(|| nearly(all)), phases.to_vec())
+}
+
 /// Finds the bottleneck of a window of a program on host `own`.
 pub(super) fn of(window: &Window, own: &str) -> Binding {
     let all = candidates(&window.hosts);
-    if window.offered.is_some() {
-        let next = all.iter().max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
-        let next = next.map(|&(host, resource)| (host.to_owned(), resource.clone()));
-        return Binding { what: None, next, phases: Vec::new(), offered: window.offered.clone() };
-    }
-    let throughout = full(&all, own);
-    let phases = if throughout.is_some() { Vec::new() } else { window.phases.clone() };
-    let longest = phases.first().map(|phase| (phase.host.as_str(), &phase.resource));
-    let what = throughout.or(longest).or_else(|| nearly(&all));
+    let offered = window.offered.clone();
+    let (what, phases) = if offered.is_some() { Default::default() } else { bottleneck(window, &all, own) };
     let is_what = |host: &str, one: &Resource| what.is_some_and(|(of, what)| of == host && what.is(one));
     let others = all.iter().filter(|(host, one)| !is_what(host, one));
     let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
     let owned = |(host, resource): Candidate<'_>| (host.to_owned(), resource.clone());
-    Binding { what: what.map(owned), next: next.copied().map(owned), phases, offered: None }
+    Binding { what: what.map(owned), next: next.copied().map(owned), phases, offered }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use platform::block::Segment;
 use platform::cpu::Cpu;
 use platform::kernel::Kernel;
-use platform::memory::{PAGE, Pages, Policy};
+use platform::memory::Policy;
 use platform::storage::{BlockFile, IoCompletions, IoDone, IoRequest};
 use units::{Duration, Time};
 
@@ -15,47 +15,37 @@ use super::pattern::{Chooser, NextRequest, RequestKind};
 use super::tally::RequestTally;
 use crate::program::{Environment, Failure};
 use crate::random::Random;
+use crate::scattered::Scattered;
 
 /// CPU time of fio itself per request, in cycles (assumed: about 0.2 µs to choose, prepare and account for it).
 const WORK: u64 = 500;
 
 /// Buffers of `bs` bytes, one per request in flight.
 pub(super) struct RequestBuffers {
-    pages: Vec<Vec<Pages>>,
+    buffers: Vec<Scattered>,
     bs: u64,
 }
 
-/// Order of the largest contiguous piece of a buffer (2 MiB; what Linux's `posix_memalign` gets varies).
-const ORDER: u8 = 9;
-
 impl RequestBuffers {
     pub fn new(kernel: &dyn Kernel, cpu: &Cpu, count: u32, bs: u64) -> Result<Self, Failure> {
-        let mut buffers = Self { pages: Vec::new(), bs };
+        let mut own = Self { buffers: Vec::new(), bs };
         for _ in 0..count {
-            let mut pieces = Vec::new();
-            let mut left = bs.next_multiple_of(PAGE);
-            while left > 0 {
-                let order = Pages::order_for(left).min(ORDER);
-                match kernel.alloc_pages(cpu, order, Policy::Task) {
-                    Ok(pages) => pieces.push(pages),
-                    Err(error) => {
-                        buffers.pages.push(pieces);
-                        buffers.free(kernel, cpu);
-                        return Err(Failure::about("fio: buffers", error));
-                    }
+            match Scattered::take(kernel, cpu, bs, Policy::Task) {
+                Ok(buffer) => own.buffers.push(buffer),
+                Err(error) => {
+                    own.free(kernel, cpu);
+                    return Err(Failure::about("fio: buffers", error));
                 }
-                left = left.saturating_sub(PAGE << order);
             }
-            buffers.pages.push(pieces);
         }
-        Ok(buffers)
+        Ok(own)
     }
 
     /// The first `length` bytes of buffer `number`.
     pub fn memory(&self, number: usize, length: u64) -> Vec<Segment> {
         let mut left = length.min(self.bs);
         let mut memory = Vec::new();
-        for pages in &self.pages[number] {
+        for pages in self.buffers[number].pieces() {
             let length = pages.len().min(left);
             if length == 0 {
                 break;
@@ -67,7 +57,7 @@ impl RequestBuffers {
     }
 
     pub fn free(&self, kernel: &dyn Kernel, cpu: &Cpu) {
-        self.pages.iter().flatten().for_each(|pages| kernel.free_pages(cpu, *pages));
+        self.buffers.iter().for_each(|buffer| buffer.free(kernel, cpu));
     }
 }
 

@@ -19,12 +19,12 @@ pub(super) fn order(buffer: &NodeBuffer, is_random: bool, seed: u64) -> Vec<Phys
     let (lines, mut random) = (buffer.bytes / LINE, Random::new(seed, 0));
     let first = random.below(lines);
     let line = |n: u64| if is_random { random.below(lines) } else { (first + n) % lines };
-    (0..LOADS.min(lines)).map(line).map(|line| buffer.at(line * LINE)).collect()
+    (0..LOADS.min(lines)).map(line).map(|line| buffer.memory.at(line * LINE)).collect()
 }
 
 /// Lines of a buffer that fit into an L2, in random order.
 pub(super) fn some(buffer: &NodeBuffer, seed: u64) -> Vec<PhysAddr> {
-    let mut order: Vec<PhysAddr> = (0..CACHED).map(|line| buffer.at(line * LINE)).collect();
+    let mut order: Vec<PhysAddr> = (0..CACHED).map(|line| buffer.memory.at(line * LINE)).collect();
     Random::new(seed, 1).shuffle(&mut order);
     order
 }

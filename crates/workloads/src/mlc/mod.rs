@@ -12,18 +12,16 @@ use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::kernel::{Kernel, TaskParams};
-use platform::memory::{Pages, PhysAddr, Policy};
+use platform::memory::Policy;
 use units::Duration;
 
 use self::traffic::{LoadingCore, MemoryLoad, MemoryTraffic, TrafficMix};
 use crate::options::duration;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::scattered::{PIECE, Scattered};
 use crate::unmodelled::Unmodelled;
 
-/// Allocation order of buffers (2 MiB: the original asks for huge pages).
-const ORDER: u8 = 9;
-const PIECE: u64 = 4096 << ORDER;
 const LINE: u64 = 64;
 /// Delays between a core's accesses, in cycles, without `-d` (the original has nineteen).
 const DELAYS: [u64; 10] = [0, 50, 100, 150, 200, 300, 500, 1000, 2500, 20_000];
@@ -96,16 +94,10 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::refused("-l STRIDE", "lat_mem_rd has strides"),
 ];
 
-/// Memory of one node, in huge pages.
+/// Memory of one node.
 struct NodeBuffer {
-    pieces: Vec<Pages>,
+    memory: Scattered,
     bytes: u64,
-}
-
-impl NodeBuffer {
-    fn at(&self, offset: u64) -> PhysAddr {
-        self.pieces[(offset / PIECE) as usize].start + offset % PIECE
-    }
 }
 
 /// The buffers of all tests, given back at the end: the home of a line that another node's core has read would have to
@@ -116,27 +108,19 @@ struct Buffers {
 }
 
 impl Buffers {
+    /// Takes huge pages of a node, for which the original asks, too.
     fn take(&self, cpu: &Cpu, node: Node, bytes: u64) -> Result<Rc<NodeBuffer>, Failure> {
-        let mut pieces = Vec::new();
-        for _ in 0..bytes.div_ceil(PIECE) {
-            let pages = self.kernel.alloc_pages(cpu, ORDER, Policy::Bind(node));
-            match pages {
-                Ok(pages) => pieces.push(pages),
-                Err(error) => {
-                    pieces.into_iter().for_each(|pages| self.kernel.free_pages(cpu, pages));
-                    return Err(Failure::about(format!("mlc: memory of node {}", node.0), error));
-                }
-            }
-        }
-        let buffer = Rc::new(NodeBuffer { pieces, bytes });
+        let whole = bytes.next_multiple_of(PIECE);
+        let memory = Scattered::take(&*self.kernel, cpu, whole, Policy::Bind(node));
+        let memory =
+            memory.map_err(|error| Failure::about(format!("mlc: memory of node {}", node.0), error))?;
+        let buffer = Rc::new(NodeBuffer { memory, bytes });
         self.taken.borrow_mut().push(Rc::clone(&buffer));
         Ok(buffer)
     }
 
     fn free_all(&self, cpu: &Cpu) {
-        for buffer in self.taken.take() {
-            buffer.pieces.iter().for_each(|&pages| self.kernel.free_pages(cpu, pages));
-        }
+        self.taken.take().iter().for_each(|buffer| buffer.memory.free(&*self.kernel, cpu));
     }
 }
 

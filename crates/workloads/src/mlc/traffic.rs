@@ -184,7 +184,7 @@ impl LoadPlace {
     /// Goes over the next bytes of a region.
     fn step(&mut self, cpu: &Cpu, region: usize, length: u64) {
         let buffer = &self.regions[region];
-        let place = [buffer.at(self.at[region])];
+        let place = [buffer.memory.at(self.at[region])];
         self.at[region] = (self.at[region] + length) % buffer.bytes;
         let (to, from) = match region {
             0 => (None, &place[..]),
