@@ -68,3 +68,15 @@ fn a_loaded_memory_takes_longer() {
     let (all, some) = (latency(0), latency(1000));
     assert!(all.1 > 4.0 * some.1 && all.0 > 1.3 * some.0, "{all:?} {some:?}");
 }
+
+/// The one core that measures has nobody to load memory meanwhile.
+#[test]
+fn one_core_alone_measures_an_idle_memory() {
+    let text =
+        [HEAD, &host("a", "dell-t430", ""), &program("a", "0", "mlc --loaded_latency -d 0 -t 0.00001")]
+            .concat();
+    let done = run(&loaded(&text), &Silent).unwrap();
+    let report = done[0].outcome.as_ref().unwrap();
+    let of = |what: &str| report.get(&format!("delay 0: {what}")).unwrap();
+    assert!((60.0..120.0).contains(&of("loaded latency")) && of("bandwidth") < 1500.0, "{report:?}");
+}

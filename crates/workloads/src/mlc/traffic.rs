@@ -91,6 +91,14 @@ pub(super) struct MemoryLoad {
     pub time: Duration,
 }
 
+impl MemoryLoad {
+    /// When its bytes are counted, if all cores are ready at `now`.
+    fn window(self, now: Time) -> (Time, Time) {
+        let begin = now + SETTLING;
+        (begin, begin + self.time)
+    }
+}
+
 /// A core with a load.
 #[derive(Clone, Copy)]
 pub(super) struct LoadingCore {
@@ -138,8 +146,7 @@ impl MemoryTraffic {
                 place.fill(&cpu, share).await;
                 cold.set(cold.get() - 1);
                 if cold.get() == 0 {
-                    let begin = cpu.now() + SETTLING;
-                    window.set(Some((begin, begin + load.time)));
+                    window.set(Some(load.window(cpu.now())));
                 }
                 let length = if load.delay == 0 { BLOCK } else { LINE };
                 let mut bytes = 0;
@@ -152,6 +159,9 @@ impl MemoryTraffic {
                 }
                 bytes
             }));
+        }
+        if threads.is_empty() {
+            own.window.set(Some(load.window(cpu.now())));
         }
         Ok(own)
     }
