@@ -91,6 +91,7 @@ static int nfn_open(struct net_device *netdev)
 	if (readl(nfn->bar + NFN_STATUS) & NFN_STATUS_LINK_UP)
 		netif_carrier_on(netdev);
 	netif_tx_start_all_queues(netdev);
+	nfn->started = true;
 	return 0;
 
 free:
@@ -104,6 +105,9 @@ static int nfn_stop(struct net_device *netdev)
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
 
+	if (!nfn->started)
+		return 0;
+	nfn->started = false;
 	netif_tx_disable(netdev);
 	netif_carrier_off(netdev);
 	writel(0, nfn->bar + NFN_CONTROL);

@@ -148,6 +148,8 @@ struct nfn {
 	unsigned int channels;
 	unsigned int most_fragments;
 	unsigned int rss_entries;
+	/* Channels are allocated and run: not so where a restart failed, though the interface is up. */
+	bool started;
 	struct nfn_channel channel[NFN_MAX_QUEUES];
 };
 
