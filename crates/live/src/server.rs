@@ -207,10 +207,13 @@ pub fn serve(
         let once = options.once;
         let mut attendance =
             Attendance { session, hosts: &hosts, endpoints, once, has_served: false, logged, tell };
-        match options.clock {
-            LiveClock::Wall => follow_wall(&mut attendance, stop)?,
-            LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop)?,
-        }
+        let followed = match options.clock {
+            LiveClock::Wall => follow_wall(&mut attendance, stop),
+            LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop),
+        };
+        // The last lines are often those that say why it ended.
+        attendance.tell_logs();
+        followed?;
         let packets = watch.map(|watch| session.observed(watch).capture);
         Ok(LiveOutcome { packets, counted: session.counted() })
     })?

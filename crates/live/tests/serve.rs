@@ -198,15 +198,42 @@ fn in_lock_step_a_read_takes_a_guest_as_long_as_the_device() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "neither socket nor page stays behind");
 }
 
+/// A folder's scenario with a drive, `ssd`, and what happens to it when.
+fn with_events(folder: &Path, events: &[(&str, &str)]) -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/live/nvme.toml");
+    let mut text = std::fs::read_to_string(own).unwrap().replace("slot = ", "name = \"ssd\"\nslot = ");
+    for (at, deed) in events {
+        text += &format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"a:ssd\"\n");
+    }
+    let scenario = folder.join("events.toml");
+    std::fs::write(&scenario, text).unwrap();
+    scenario
+}
+
+#[test]
+fn what_a_kernel_logged_last_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = with_events(folder.path(), &[("20 ms", "remove")]);
+    let clock = LiveClock::LockStep { shift: 1 };
+    let options = ServeOptions { sockets: folder.path().to_owned(), once: false, clock, record: None };
+    let mut lines = Vec::new();
+    let told = |event: &LiveEvent<'_>| {
+        if let LiveEvent::Logged { line, .. } = event {
+            lines.push((*line).to_owned());
+        }
+    };
+    // The end comes soon after the fault: within 30 ms of the beginning.
+    while_told(scenario.to_str().unwrap(), &options, told, |socket| {
+        Plugin::new(socket.parent().unwrap()).stop_at(15_000_000);
+    })
+    .unwrap();
+    assert!(lines.iter().any(|line| line.contains("slot empty")), "{lines:?}");
+}
+
 #[test]
 fn a_drive_that_is_pulled_answers_with_all_ones_until_it_is_back() {
     let folder = tempfile::tempdir().unwrap();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/live/nvme.toml");
-    let plain = std::fs::read_to_string(own).unwrap().replace("slot = ", "name = \"ssd\"\nslot = ");
-    let event =
-        |at: &str, deed: &str| format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"a:ssd\"\n");
-    let scenario = folder.path().join("pulled.toml");
-    std::fs::write(&scenario, [plain, event("50 ms", "remove"), event("100 ms", "plug")].concat()).unwrap();
+    let scenario = with_events(folder.path(), &[("50 ms", "remove"), ("100 ms", "plug")]);
     let sockets = folder.path().join("sockets");
     std::fs::create_dir(&sockets).unwrap();
     // Simulated time goes on by itself, while nothing happens as well.
