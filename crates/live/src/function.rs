@@ -1,7 +1,6 @@
 //! A function of a live host, as its guest sees it.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Write;
 use std::rc::Rc;
@@ -54,8 +53,8 @@ pub struct LiveFunction {
 struct GuestVectors {
     /// Where each is told.
     files: RefCell<Vec<Option<File>>>,
-    /// Those told since somebody looked.
-    raised: RefCell<BTreeSet<usize>>,
+    /// Whether one was told since somebody looked.
+    raised: Cell<bool>,
 }
 
 impl GuestVectors {
@@ -64,7 +63,7 @@ impl GuestVectors {
         if let Some(Some(mut file)) = self.files.borrow().get(vector).map(Option::as_ref) {
             // An eventfd whose count is at its end has been told often enough.
             let _ = file.write(&1u64.to_ne_bytes());
-            self.raised.borrow_mut().insert(vector);
+            self.raised.set(true);
         }
     }
 }
@@ -183,7 +182,7 @@ impl LiveFunction {
 
     /// Whether interrupts were told since the last call.
     pub fn has_interrupted(&self) -> bool {
-        !self.vectors.raised.take().is_empty()
+        self.vectors.raised.take()
     }
 
     /// Whether the client has seen all interrupts that it was told.
