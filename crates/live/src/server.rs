@@ -191,13 +191,13 @@ pub fn serve(
         let watch = record.map(|(span, slots)| session.watch(span, &slots).map_err(LiveError::NoLink));
         let watch = watch.transpose()?;
         let clocks = match options.clock {
-            LiveClock::Wall => Vec::new(),
+            LiveClock::Wall => None,
             LiveClock::LockStep { shift } => {
                 let begins = session.simulation().now();
                 let clock = |&host: &usize| {
                     GuestClock::new(&options.sockets, host, &setup.hosts[host].name, shift, begins)
                 };
-                live.iter().map(clock).collect::<Result<Vec<_>, _>>()?
+                Some(live.iter().map(clock).collect::<Result<Vec<_>, _>>()?)
             }
         };
         let infos: Vec<LiveFunctionInfo> = endpoints.iter().map(|endpoint| endpoint.info.clone()).collect();
@@ -207,9 +207,9 @@ pub fn serve(
         let once = options.once;
         let mut attendance =
             Attendance { session, hosts: &hosts, endpoints, once, has_served: false, logged, tell };
-        let followed = match options.clock {
-            LiveClock::Wall => follow_wall(&mut attendance, stop),
-            LiveClock::LockStep { .. } => lockstep::follow(&mut attendance, clocks, stop),
+        let followed = match clocks {
+            None => follow_wall(&mut attendance, stop),
+            Some(clocks) => lockstep::follow(&mut attendance, clocks, stop),
         };
         // The last lines are often those that say why it ended.
         attendance.tell_logs();
