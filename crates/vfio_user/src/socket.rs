@@ -38,8 +38,8 @@ pub struct VfioSocket {
     files: VecDeque<File>,
     /// The client has agreed on a version.
     greeted: bool,
-    /// The client was asked whether it has done all before, and has not answered.
-    is_asked: bool,
+    /// How often the client was asked whether it has done all before, and has not answered.
+    asked: u32,
 }
 
 impl AsFd for VfioSocket {
@@ -56,15 +56,7 @@ impl VfioSocket {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_write_timeout(Some(PATIENCE))?;
         let head = [0; HEADER];
-        Ok(Self {
-            stream,
-            head,
-            body: Vec::new(),
-            got: 0,
-            files: VecDeque::new(),
-            greeted: false,
-            is_asked: false,
-        })
+        Ok(Self { stream, head, body: Vec::new(), got: 0, files: VecDeque::new(), greeted: false, asked: 0 })
     }
 
     /// The next message, if all of it has arrived; does not wait.
@@ -81,12 +73,9 @@ impl VfioSocket {
                 if self.got - HEADER == bytes {
                     self.got = 0;
                     if header.is_answer() {
-                        if !std::mem::take(&mut self.is_asked) {
-                            return Err(io::Error::new(
-                                io::ErrorKind::InvalidData,
-                                "an answer to no question",
-                            ));
-                        }
+                        self.asked = self.asked.checked_sub(1).ok_or_else(|| {
+                            io::Error::new(io::ErrorKind::InvalidData, "an answer to no question")
+                        })?;
                         self.body.clear();
                         continue;
                     }
@@ -127,13 +116,13 @@ impl VfioSocket {
     /// # Errors
     /// If the client is gone.
     pub fn ask(&mut self) -> io::Result<()> {
-        self.is_asked = true;
+        self.asked += 1;
         self.stream.write_all(&VfioHeader::question())
     }
 
-    /// Whether the client has not answered [`ask`](Self::ask); answers are taken by [`receive`](Self::receive).
+    /// Whether the client has not answered every [`ask`](Self::ask); answers are taken by [`receive`](Self::receive).
     pub fn is_asked(&self) -> bool {
-        self.is_asked
+        self.asked > 0
     }
 
     /// Does what a message asks, and answers it.

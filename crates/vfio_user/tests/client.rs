@@ -265,6 +265,23 @@ fn messages_arrive_in_pieces_and_without_a_wish_for_an_answer() {
     assert_eq!(client.serve().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }
 
+#[test]
+fn each_question_has_its_answer_however_late() {
+    let mut client = Client::greeted();
+    client.server.ask().unwrap();
+    client.server.ask().unwrap();
+    let mut questions = [0; 2 * 16];
+    client.stream.read_exact(&mut questions).unwrap();
+    let answer = words(&[11 << 16, 16, 0x21, 22]);
+    for is_asked in [true, false] {
+        client.send(&answer, &[]);
+        client.serve().unwrap();
+        assert_eq!(client.server.is_asked(), is_asked);
+    }
+    client.send(&answer, &[]);
+    assert_eq!(client.serve().unwrap_err().kind(), io::ErrorKind::InvalidData, "nobody has asked");
+}
+
 proptest! {
     #[test]
     fn whatever_is_asked_is_answered_or_refused(command in 0u16..20, body in prop::collection::vec(any::<u8>(), 0..80)) {
