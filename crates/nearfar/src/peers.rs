@@ -144,16 +144,20 @@ pub fn matrix(
     })
 }
 
+/// The slots of a machine with at least a GPU's lanes.
+pub(crate) fn wide_slots(machine: &Machine) -> impl Iterator<Item = String> {
+    let wide = machine.host.port.iter().filter(|(_, port)| port.width.value.get() >= LANES);
+    let name = |slot: &str, number| if number == 0 { slot.to_owned() } else { format!("{slot}.{number}") };
+    wide.flat_map(move |(slot, port)| (0..port.count()).map(move |number| name(slot, number)))
+}
+
 /// A scenario of a machine with a GPU in each slot of x16.
 fn filled(library: &Library, name: &str, machine: &Machine, gpu: &str) -> Doc<ComputerScenario> {
     let mut text = format!(
         "name = \"p2p\"\nsummary = \"A GPU in each slot of {name}\"\n[[host]]\nname = \"a\"\nmachine = {name:?}\n"
     );
-    for (slot, port) in machine.host.port.iter().filter(|(_, port)| port.width.value.get() == LANES) {
-        for number in 0..port.count() {
-            let slot = if number == 0 { slot.clone() } else { format!("{slot}.{number}") };
-            text += &format!("[[host.device]]\nname = \"in-{slot}\"\ngpu = {gpu:?}\nslot = \"{slot}\"\n");
-        }
+    for slot in wide_slots(machine) {
+        text += &format!("[[host.device]]\nname = \"in-{slot}\"\ngpu = {gpu:?}\nslot = \"{slot}\"\n");
     }
     // A scenario has a program.
     text += "[[program]]\ncpus = \"0\"\nrun = \"p2pBandwidthLatencyTest\"\n";
@@ -162,8 +166,7 @@ fn filled(library: &Library, name: &str, machine: &Machine, gpu: &str) -> Doc<Co
 
 /// What binds the program of a run.
 fn binds(counts: &Counts, host: &str) -> String {
-    let window = counts.counted.first().map(|counted| counted.window.binding(host).to_string());
-    window.map_or(String::new(), |sentence| sentence.replacen("what binds: ", "", 1))
+    counts.counted.first().map_or(String::new(), |counted| counted.window.binding(host).sentence())
 }
 
 impl PeerMatrix {

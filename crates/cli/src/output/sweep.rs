@@ -311,7 +311,7 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
                 .flat_map(|line| {
                     line.bound().into_iter().map(|(names, binding)| {
                         let names = if names.is_empty() { "all".to_owned() } else { names };
-                        let sentence = binding.to_string().replacen("what binds: ", "", 1);
+                        let sentence = binding.sentence();
                         let values = line.values.iter().map(|(_, value)| value.clone());
                         values.chain([names, sentence]).collect()
                     })

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::Settings;
 use crate::computer::{self, ComputerError, Counts};
+use crate::peers::wide_slots;
 use crate::progress::Progress;
 use crate::records::Record;
 
@@ -143,15 +144,15 @@ pub fn compare_tools(
             Err(why) => plan.of.iter().for_each(|&place| all[place].skipped = Some(why.to_string())),
         }
     }
+    if let Some((path, _)) = options.set.iter().find(|(path, _)| !bench.library.has_changed(path)) {
+        return Err(ToolsError::Change(path.clone(), options.machine.clone()));
+    }
     let runs =
         computer::run_all(&setups.iter().map(|(setup, _)| setup).collect::<Vec<_>>(), "compare", progress);
     for ((_, plan), done) in setups.iter().zip(runs) {
         for &place in &plan.of {
             all[place].take(&done);
         }
-    }
-    if let Some((path, _)) = options.set.iter().find(|(path, _)| !bench.library.has_changed(path)) {
-        return Err(ToolsError::Change(path.clone(), options.machine.clone()));
     }
     Ok(all)
 }
@@ -182,8 +183,7 @@ impl ToolComparison {
         let number = program.and_then(|program| program.number());
         let counted = counts.counted.iter().find(|counted| Some(counted.program) == number);
         self.binds = counted.map_or(String::new(), |counted| {
-            let sentence = counted.window.binding(counts.host_of(counted.program)).to_string();
-            sentence.replacen("what binds: ", "", 1)
+            counted.window.binding(counts.host_of(counted.program)).sentence()
         });
     }
 
@@ -421,12 +421,7 @@ impl Testbed {
 
     /// Slots that take a GPU.
     fn slots(&self, most: usize) -> Vec<String> {
-        let ports = self.content.host.port.iter().filter(|(_, port)| port.width.value.get() >= 16);
-        let all = ports.flat_map(|(slot, port)| {
-            (0..port.count())
-                .map(move |number| if number == 0 { slot.clone() } else { format!("{slot}.{number}") })
-        });
-        all.take(most).collect()
+        wide_slots(&self.content).take(most).collect()
     }
 
     fn load(&self, text: &str) -> Result<ComputerSetup, String> {

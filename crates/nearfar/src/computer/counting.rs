@@ -234,16 +234,8 @@ impl<'a> Counting<'a> {
         self.counted
     }
 
-    /// What each host has counted so far.
-    fn readings(&self, computers: &Computers) -> Vec<(String, Reading)> {
-        let (hosts, now) = (computers.hosts().iter().zip(&self.setup.hosts), computers.simulation().now());
-        computers.simulation().with(|fabric, _| {
-            hosts.map(|(host, setup)| (host.name.clone(), reading(fabric, now, host, setup))).collect()
-        })
-    }
-
     fn counts(&self, computers: &Computers) -> HostCounts {
-        let moment = Moment::new(computers.simulation().now(), self.readings(computers));
+        let moment = computers.moment(self.setup);
         let arrivals = |host: &Computer| {
             host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
         };
@@ -367,7 +359,7 @@ impl Observer for Counting<'_> {
         let (now, counts) = (computers.simulation().now(), Rc::new(self.counts(computers)));
         self.began.extend(programs.iter().map(|&program| (program, (now, Rc::clone(&counts)))));
         if !self.samples.have_begun() {
-            let readings = self.readings(computers).into_iter().map(|(_, reading)| reading);
+            let readings = computers.readings(self.setup).into_iter().map(|(_, reading)| reading);
             self.samples.take(now, readings);
         }
     }
@@ -379,7 +371,7 @@ impl Observer for Counting<'_> {
     fn look(&mut self, computers: &Computers) -> Option<Time> {
         let now = computers.simulation().now();
         if self.samples.next() <= now {
-            let readings = self.readings(computers).into_iter().map(|(_, reading)| reading);
+            let readings = computers.readings(self.setup).into_iter().map(|(_, reading)| reading);
             self.samples.take(now, readings);
         }
         Some(self.samples.next())

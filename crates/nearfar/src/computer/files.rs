@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use kernel::SysNode;
-use machine::{ComputerSetup, Machine};
+use machine::{ComputerSetup, HostSetup, Machine};
 
-use super::ComputerError;
-use super::tree::{configuration, tree};
+use super::tree::{address, spaces};
+use super::{Computer, ComputerError, Computers};
 
 /// A host's files and links, by paths from `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,18 +25,27 @@ pub struct SystemFiles {
 /// # Errors
 /// If the computers cannot be assembled or do not boot.
 pub fn system_files(setup: &ComputerSetup) -> Result<Vec<SystemFiles>, ComputerError> {
-    let spaces: BTreeMap<String, String> = configuration(setup)?.into_iter().collect();
-    let hosts = tree(setup)?.into_iter().map(|(host, tree)| {
-        let mut all = SystemFiles { host: host.clone(), ..SystemFiles::default() };
-        let mut interrupts = String::new();
+    let computers = Computers::new(setup)?;
+    computers.boot()?;
+    let files = |(host, own): (&Computer, &HostSetup)| {
+        let tree = computers.simulation().block_on(host.kernel.sys())?;
+        let mut all = SystemFiles { host: host.name.clone(), ..SystemFiles::default() };
+        let mut interrupts = Vec::new();
         all.folder("/sys", &tree, &mut interrupts);
-        all.spaces(spaces.get(&host).map_or("", String::as_str));
-        if let Some(own) = setup.hosts.iter().find(|own| own.name == host) {
-            all.processors(&own.machine, &interrupts);
+        for (name, bytes) in spaces(&computers, host, &tree)? {
+            all.space(&name, bytes);
         }
-        all
-    });
-    Ok(hosts.collect())
+        all.processors(&own.machine, &interrupts);
+        Ok(all)
+    };
+    computers.hosts().iter().zip(&setup.hosts).map(files).collect()
+}
+
+/// An interrupt as /proc/interrupts has it.
+struct InterruptLine {
+    irq: String,
+    count: String,
+    name: String,
 }
 
 /// The numbers of a list such as `0-3,8`.
@@ -63,7 +72,7 @@ impl SystemFiles {
         self.files.insert(path, format!("{}\n", text.as_ref()).into_bytes());
     }
 
-    fn folder(&mut self, path: &str, node: &SysNode, interrupts: &mut String) {
+    fn folder(&mut self, path: &str, node: &SysNode, interrupts: &mut Vec<InterruptLine>) {
         for (name, value) in &node.attributes {
             match name.as_str() {
                 // Addresses of network cards stay out of captures.
@@ -76,9 +85,6 @@ impl SystemFiles {
                 name => self.add(format!("{path}/{name}"), value),
             }
         }
-        let is_function = |name: &str| {
-            name.split_once(':').is_some_and(|(_, rest)| rest.contains(':') && rest.contains('.'))
-        };
         for child in &node.children {
             let below = format!("{path}/{}", child.name);
             let device = path.trim_start_matches('/');
@@ -93,12 +99,11 @@ impl SystemFiles {
                     let cpus = get("smp_affinity_list").unwrap_or_default();
                     self.add(format!("/proc/irq/{irq}/smp_affinity_list"), cpus);
                     self.add(format!("/proc/irq/{irq}/effective_affinity_list"), cpus);
-                    let _ = writeln!(
-                        interrupts,
-                        "{irq}: {} PCI-MSI {irq}-edge {}",
-                        get("count").unwrap_or("0"),
-                        get("name").unwrap_or("irq")
-                    );
+                    interrupts.push(InterruptLine {
+                        irq: irq.clone(),
+                        count: get("count").unwrap_or("0").to_owned(),
+                        name: get("name").unwrap_or("irq").to_owned(),
+                    });
                     continue;
                 }
                 "net" => {
@@ -114,7 +119,7 @@ impl SystemFiles {
                         format!("../../../{device}/{}", child.name),
                     );
                 }
-                _ if is_function(&child.name) => {
+                _ if address(&child.name).is_some() => {
                     self.links.insert(
                         format!("/sys/bus/pci/devices/{}", child.name),
                         format!("../../../../{device}/{}", child.name),
@@ -126,24 +131,16 @@ impl SystemFiles {
         }
     }
 
-    /// Configuration spaces, from a dump.
-    fn spaces(&mut self, dump: &str) {
-        let (mut bytes, mut path) = (Vec::new(), None);
-        for line in dump.lines().chain(["0000:00:00.0 end"]) {
-            if let Some(name) = line.split(' ').next().filter(|name| name.len() > 8) {
-                if let Some(path) = path.take() {
-                    self.files.insert(path, std::mem::take(&mut bytes));
-                }
-                let link = self.links.get(&format!("/sys/bus/pci/devices/{name}"));
-                path = link.map(|target| format!("/{}/config", target.trim_start_matches("../")));
-            } else if let Some((_, values)) = line.split_once(": ") {
-                bytes.extend(values.split(' ').filter_map(|byte| u8::from_str_radix(byte, 16).ok()));
-            }
+    /// A function's configuration space.
+    fn space(&mut self, name: &str, bytes: Vec<u8>) {
+        if let Some(target) = self.links.get(&format!("/sys/bus/pci/devices/{name}")) {
+            let path = format!("/{}/config", target.trim_start_matches("../"));
+            self.files.insert(path, bytes);
         }
     }
 
     /// What the machine's file says of cores, caches and memory.
-    fn processors(&mut self, machine: &Machine, interrupts: &str) {
+    fn processors(&mut self, machine: &Machine, interrupts: &[InterruptLine]) {
         const NODES: &str = "/sys/devices/system/node";
         let host = &machine.host;
         let nodes: Vec<(u32, Vec<u32>)> = (0..64)
@@ -184,13 +181,12 @@ impl SystemFiles {
         let count = nodes.iter().map(|(_, cpus)| cpus.len()).sum::<usize>();
         // A kernel counts each interrupt in all; here, at the first CPU.
         let padding = " 0".repeat(count.saturating_sub(1));
-        let line = |line: &str| match line.split_once(" PCI-MSI") {
-            Some((before, after)) => format!("{before}{padding} PCI-MSI{after}\n"),
-            None => String::new(),
+        let line = |InterruptLine { irq, count, name }: &InterruptLine| {
+            format!("{irq}: {count}{padding} PCI-MSI {irq}-edge {name}\n")
         };
         self.add(
             "/proc/interrupts".into(),
-            format!("    {header}\n{}", interrupts.lines().map(line).collect::<String>()),
+            format!("    {header}\n{}", interrupts.iter().map(line).collect::<String>()),
         );
     }
 }

@@ -100,7 +100,7 @@ use virt::net::{Network as VmNetwork, Vnic};
 use virt::placement::Manager;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use crate::counters::Reading;
+use crate::counters::{Moment, Reading};
 use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
@@ -719,6 +719,21 @@ impl Computers {
         let now = self.simulation.now();
         let (host, setup) = (&self.hosts[number], &setup.hosts[number]);
         self.simulation.with(|fabric, _| counting::reading(fabric, now, host, setup))
+    }
+
+    /// What each host has counted so far, by name.
+    fn readings(&self, setup: &ComputerSetup) -> Vec<(String, Reading)> {
+        let (hosts, now) = (self.hosts.iter().zip(&setup.hosts), self.simulation.now());
+        self.simulation.with(|fabric, _| {
+            hosts
+                .map(|(host, setup)| (host.name.clone(), counting::reading(fabric, now, host, setup)))
+                .collect()
+        })
+    }
+
+    /// What all hosts have counted so far.
+    fn moment(&self, setup: &ComputerSetup) -> Moment {
+        Moment::new(self.simulation.now(), self.readings(setup))
     }
 
     /// Boots all hosts in parallel.

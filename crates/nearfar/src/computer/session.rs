@@ -52,17 +52,11 @@ pub fn in_session<R>(
     let processes = Processes::start(setup, &programs, &computers, &ended);
     computers.generators().iter().for_each(|generator| generator.start(computers.simulation()));
     let events = Events::new(setup, &computers, processes, &ended)?;
-    let began = moment(setup, &computers);
+    let began = computers.moment(setup);
     let mut session = Session { setup, computers, events, ended, told: 0, began };
     let done = work(&mut session);
     session.computers.finish_captures()?;
     Ok(done)
-}
-
-/// Counters of all hosts now.
-fn moment(setup: &ComputerSetup, computers: &Computers) -> Moment {
-    let of = |(number, host): (usize, &HostSetup)| (host.name.clone(), computers.reading(setup, number));
-    Moment::new(computers.simulation().now(), setup.hosts.iter().enumerate().map(of).collect())
 }
 
 impl Session<'_> {
@@ -81,7 +75,7 @@ impl Session<'_> {
 
     /// What all counters have counted since the beginning.
     pub fn counted(&self) -> Window {
-        self.began.until(&moment(self.setup, &self.computers))
+        self.began.until(&self.computers.moment(self.setup))
     }
 
     /// The simulation.

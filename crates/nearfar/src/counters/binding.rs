@@ -213,7 +213,15 @@ impl Binding {
     pub fn kind(&self) -> Option<Kind> {
         self.what.as_ref().map(|(_, resource)| resource.kind)
     }
+
+    /// What binds, without saying that it is what binds.
+    pub fn sentence(&self) -> String {
+        self.to_string().split_off(WHAT_BINDS.len())
+    }
 }
+
+/// What the bottleneck begins with.
+const WHAT_BINDS: &str = "what binds: ";
 
 fn percent(share: f64) -> f64 {
     100.0 * share
@@ -221,7 +229,7 @@ fn percent(share: f64) -> f64 {
 
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what binds: ")?;
+        f.write_str(WHAT_BINDS)?;
         if let Some(generator) = &self.offered {
             return write!(f, "the load that {generator} offers, all of which comes back");
         }
