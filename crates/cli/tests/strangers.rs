@@ -192,8 +192,12 @@ fn pipes_and_open_files_are_outputs() {
         assert_eq!(output.status.code(), Some(0), "{script}: {}", said(&output));
         assert!(if wanted { whole(&text) } else { text.starts_with("kind,") }, "{script}: {text}");
     }
-    // An input as well, and whoever waits there says so.
-    let waits = shell(&folder, "mkfifo g; (sleep 2.3; cat got > g) & $nearfar diff g got; wait");
+    // An input as well, and whoever waits there says so: it is written once that is said.
+    let waits = shell(
+        &folder,
+        "mkfifo g; $nearfar diff g got 2>told & for _ in $(seq 300); do grep -q waiting told && break; sleep 0.1; done; \
+         cat got > g; wait $!; status=$?; cat told >&2; rm told; exit $status",
+    );
     assert!(done(waits).contains("waiting for somebody to write to `g`"));
     let names = shell(&folder, "ls -A");
     assert!(!said(&names).contains("part") && !said(&names).contains("provenance"), "{}", said(&names));
