@@ -244,12 +244,15 @@ fn advance(attendance: &mut Attendance<'_, '_>, clocks: &mut [GuestClock]) -> Re
     if std::mem::take(&mut clock.asks) {
         // What the access causes comes before the guest's next instructions.
         clock.allow_none();
-        for number in functions_of(attendance, host) {
+        let functions = functions_of(attendance, host);
+        for &number in &functions {
             attendance.attend(number);
         }
-        // It has taken as long as it took.
-        let done = attendance.session.simulation().now();
-        clock.so_far.waited += done.since(clock.time().min(done));
+        // An access has taken as long as it took. No guest waits for the reset of a function that its client has left.
+        if functions_of(attendance, host) == functions {
+            let done = attendance.session.simulation().now();
+            clock.so_far.waited += done.since(clock.time().min(done));
+        }
         return Ok(());
     }
     for number in functions_of(attendance, host) {
