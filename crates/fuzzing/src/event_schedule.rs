@@ -37,7 +37,7 @@ host = "a"
 run = "ping -c 1 10.0.0.2"
 "#;
 
-const DEEDS: [&str; 16] = [
+const DEEDS: [&str; 20] = [
     "move-task",
     "set-affinity",
     "cut",
@@ -45,6 +45,10 @@ const DEEDS: [&str; 16] = [
     "error-rate",
     "poison",
     "lose-completions",
+    "damage-headers",
+    "mask",
+    "unmask",
+    "contain",
     "damage-data",
     "remove",
     "plug",

@@ -6,6 +6,7 @@ use wire::pcie::config::{ConfigSpace, acs, pcie_cap, slot};
 use wire::pcie::tlp::AddressType;
 use wire::pcie::{Generation, Tlp, Width};
 
+use crate::containment;
 use crate::link::{LinkId, LinkState, Side};
 use crate::wires::Context;
 
@@ -38,12 +39,12 @@ pub(crate) fn forbids(config: &ConfigSpace, is_from_below: impl Fn() -> bool, tl
 }
 
 /// Whether the port lets its link train: its secondary bus is not held in reset (base spec 7.5.1.3.13), nor its link
-/// disabled (7.5.3.7).
+/// disabled (7.5.3.7), nor contained (6.2.11).
 pub(crate) fn lets_train(config: &ConfigSpace) -> bool {
     let disable = u32::from(pcie_cap::LINK_CONTROL_DISABLE);
     let is_disabled =
         config.pcie_offset().is_some_and(|at| config.dword(at + pcie_cap::LINK_CONTROL) & disable != 0);
-    !is_disabled && !holds_reset(config)
+    !is_disabled && !holds_reset(config) && !containment::is_triggered(config)
 }
 
 /// Whether the port holds everything below it in reset.
@@ -97,12 +98,14 @@ pub(crate) fn has_slot_event(config: &ConfigSpace) -> bool {
     control & slot::CONTROL_INTERRUPTS != 0 && (link || status & control & slot::STATUS_ENABLED_IN_PLACE != 0)
 }
 
-/// Changes a port's registers. Also returns whether the slot has to send its MSI: when it [has an event](has_slot_event)
-/// and had none before (base spec 6.7.3.4).
+/// Changes a port's registers. Also returns whether the port has to send its MSI: when its slot [has an event](has_slot_event)
+/// or it contains what is below, and did not before (base spec 6.2.11.1, 6.7.3.4).
 pub fn change<T>(config: &mut ConfigSpace, change: impl FnOnce(&mut ConfigSpace) -> T) -> (T, bool) {
-    let before = has_slot_event(config);
+    let causes = |config: &ConfigSpace| [has_slot_event(config), containment::demands_interrupt(config)];
+    let before = causes(config);
     let changed = change(config);
-    (changed, !before && has_slot_event(config))
+    let is_new = causes(config).into_iter().zip(before).any(|(now, before)| now && !before);
+    (changed, is_new)
 }
 
 /// Updates the slot status.

@@ -4,6 +4,7 @@
 //! them. It reacts to events; activity starts from device models plugged into it, and from accesses of a host's cores.
 
 pub mod bridge;
+mod containment;
 pub mod core;
 mod detected;
 mod enables;

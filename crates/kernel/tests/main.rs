@@ -3,11 +3,13 @@
 mod backend;
 mod boot;
 mod common;
+mod containment;
 mod crossing;
 mod devices;
 mod dma;
 mod domains;
 mod errors;
+mod functions;
 mod ground;
 mod hotplug;
 mod intx;

@@ -3,8 +3,9 @@
 //! The names in an event are resolved when the scenario is read, so that unknown names are reported at their line.
 
 use crate::cluster::{ClusterSetup, NtbCableSetup};
-use crate::computer::{HostSetup, HypervisorSetup, PassedSetup, Placement, named_function};
+use crate::computer::{HostSetup, HypervisorSetup, PassedSetup, Placement, SlotSetup, named_function};
 use crate::diagnostic::Diagnostic;
+use crate::kernel::ErrorTrigger;
 use crate::kpio::packets;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
 use crate::placed::Placed;
@@ -36,6 +37,14 @@ names! {
         LoseCompletions = "lose-completions",
         /// Senders of a PCIe link damage data before its check sum is computed.
         DamageData = "damage-data",
+        /// The same for headers, so that TLPs are malformed.
+        DamageHeaders = "damage-headers",
+        /// Mask interrupts in the function that sends them.
+        Mask = "mask",
+        /// Unmask them.
+        Unmask = "unmask",
+        /// Software has the port above a link contain what is below (DPC).
+        Contain = "contain",
         /// Remove a device without notice.
         Remove = "remove",
         /// Plug a removed device back in.
@@ -70,7 +79,7 @@ record! {
         what: Placed<String>,
         /// Destination: cores in taskset syntax, or with `assign` one of the link's slots.
         to: Option<Placed<String>>,
-        /// Probability that a bit is flipped, for `error-rate`; that a TLP with data is poisoned or damaged, or a completion lost.
+        /// Probability that a bit is flipped, for `error-rate`; that a TLP is poisoned or damaged, or a completion lost.
         rate: Option<Placed<f64>>,
         /// New value; for `set`.
         value: Option<Placed<String>>,
@@ -99,7 +108,7 @@ record! {
             (
                 "rate",
                 entry.rate.is_some(),
-                &[Deed::ErrorRate, Deed::Poison, Deed::LoseCompletions, Deed::DamageData],
+                &[Deed::ErrorRate, Deed::Poison, Deed::LoseCompletions, Deed::DamageData, Deed::DamageHeaders],
                 "such as `rate = 1e-9`; 0 for no errors",
             ),
             ("value", entry.value.is_some(), &[Deed::Set], "such as `value = \"20 us\"`"),
@@ -198,6 +207,24 @@ pub enum Action {
         /// The cores.
         cpus: Vec<u16>,
     },
+    /// Masks or unmasks interrupts in the function that sends them.
+    Mask {
+        /// Index of the host.
+        host: usize,
+        /// The network or block device of the interrupts.
+        device: String,
+        /// Index of the interrupt; `None` for all.
+        number: Option<usize>,
+        /// Whether they are masked afterwards.
+        masked: bool,
+    },
+    /// The port above a link contains what is below it.
+    Contain {
+        /// Index of the port's host.
+        host: usize,
+        /// The link.
+        link: LinkPlace,
+    },
     /// Cuts or repairs a link.
     Link {
         /// What is cut or repaired.
@@ -264,6 +291,8 @@ pub enum LinkErrors {
     LostCompletions,
     /// A bit of data is flipped before the LCRC is computed, which only ECRC detects (base spec 2.7.1).
     DamagedData,
+    /// The same of a header, which its receiver finds malformed (base spec 2.3).
+    DamagedHeaders,
 }
 
 /// A link of a scenario.
@@ -334,14 +363,26 @@ impl EventSetup {
             (Deed::MoveTask, Some(to)) => around.move_task(what, to),
             (Deed::SetAffinity, Some(to)) => around.set_affinity(what, to),
             (Deed::Assign, Some(to)) => around.assign(what, to),
+            (Deed::Mask | Deed::Unmask, _) => around.interrupts(what).map(|(host, device, number)| {
+                Action::Mask { host, device, number, masked: deed == Deed::Mask }
+            }),
+            (Deed::Contain, _) => around.contain(what),
             (Deed::Cut | Deed::Mend, _) => {
                 around.link(what).map(|link| Action::Link { link, up: deed == Deed::Mend })
             }
-            (Deed::ErrorRate | Deed::Poison | Deed::LoseCompletions | Deed::DamageData, _) => {
+            (
+                Deed::ErrorRate
+                | Deed::Poison
+                | Deed::LoseCompletions
+                | Deed::DamageData
+                | Deed::DamageHeaders,
+                _,
+            ) => {
                 let errors = match deed {
                     Deed::Poison => LinkErrors::Poisoned,
                     Deed::LoseCompletions => LinkErrors::LostCompletions,
                     Deed::DamageData => LinkErrors::DamagedData,
+                    Deed::DamageHeaders => LinkErrors::DamagedHeaders,
                     _ => LinkErrors::Bits,
                 };
                 let rate = entry.rate.as_ref().map_or(0.0, |rate| rate.value);
@@ -475,6 +516,13 @@ impl<'a> Surroundings<'a> {
         what: &'p Placed<String>,
         to: &'p Placed<String>,
     ) -> Result<Action, Wrong<'p>> {
+        let (host, device, number) = self.interrupts(what)?;
+        let cpus = self.cores(host, &to.value).map_err(|why| (to, why))?;
+        Ok(Action::SetAffinity { host, device, number, cpus })
+    }
+
+    /// All interrupts of a network or block device, `a:eth0`, or one of them, `a:eth0:3`: host, device and number.
+    fn interrupts<'p>(&self, what: &'p Placed<String>) -> Result<(usize, String, Option<usize>), Wrong<'p>> {
         let found = self.on_host(&what.value, "a:eth0").and_then(|(host, name)| {
             let (name, number) = match name.split_once(':') {
                 None => (name, None),
@@ -491,9 +539,48 @@ impl<'a> Surroundings<'a> {
             let device = with_interrupts(&self.stations.hosts[host], name)?;
             Ok((host, device, number))
         });
-        let (host, device, number) = found.map_err(|why| (what, why))?;
-        let cpus = self.cores(host, &to.value).map_err(|why| (to, why))?;
-        Ok(Action::SetAffinity { host, device, number, cpus })
+        found.map_err(|why| (what, why))
+    }
+
+    /// The link above a device or switch, if the port above it can contain what is below and its kernel lets it.
+    fn contain<'p>(&self, what: &'p Placed<String>) -> Result<Action, Wrong<'p>> {
+        let such_as = "a device with a `name` or a PCIe switch, such as `a:nic`";
+        let link = self.slot_link(&what.value).unwrap_or_else(|| {
+            Err((format!("`{}` is not a link of a device or switch", what.value), such_as.to_owned()))
+        });
+        let link = link.map_err(|why| (what, why))?;
+        let hosts = self.stations.hosts;
+        let above = match link {
+            LinkPlace::Switch(host, switch) => &hosts[host].switches[switch].links[0],
+            LinkPlace::Device(host, device, number) => {
+                &hosts[host].devices[device].links[usize::from(number)]
+            }
+            LinkPlace::Cable(_) | LinkPlace::NtbCable(_) => unreachable!("they are in no slot"),
+        };
+        let own = &hosts[above.host];
+        let given = |figure: &Option<crate::figure::Figure<bool>>| figure.as_ref().is_some_and(|on| on.value);
+        let (can, whose) = match above.slot {
+            SlotSetup::Root(_) => {
+                (given(&own.machine.host.root_complex.containment), "change.host.root_complex.containment")
+            }
+            SlotSetup::Switch(switch, _) => {
+                (given(&own.switches[switch].file.containment), "change.containment")
+            }
+        };
+        if !can {
+            let message = format!("the port above `{}` cannot contain what is below", what.value);
+            let whose = if whose.contains("host") {
+                format!("the host's `{whose}`")
+            } else {
+                format!("the switch's `{whose}`")
+            };
+            return Err((what, (message, format!("{whose} gives it that"))));
+        }
+        if own.kernel.pci.containment() == ErrorTrigger::Off {
+            let message = format!("the kernel of `{}` does not let its ports contain errors", own.name);
+            return Err((what, (message, "leave `change_kernel.pci.containment` out".to_owned())));
+        }
+        Ok(Action::Contain { host: above.host, link })
     }
 
     /// A cable by name or by one of its ends, or a device's upstream link by the device's name.

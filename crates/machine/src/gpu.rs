@@ -39,6 +39,15 @@ record! {
             format!("{aperture} is not a size of a BAR"),
             "a power of two from 1 MiB to 1 TiB",
         );
+        if let Some(most) = &gpu.controller.aperture_most {
+            let bytes = most.value.get();
+            within.require(
+                bytes.is_power_of_two() && (aperture.get()..=1 << 40).contains(&bytes),
+                "aperture_most",
+                format!("{} is not a size of a BAR of at least {aperture}", most.value),
+                "a power of two from `aperture` to 1 TiB",
+            );
+        }
         within.require(
             !gpu.controller.poll_interval.value.is_zero() && !gpu.controller.acquire_interval.value.is_zero(),
             "poll_interval",
@@ -91,6 +100,8 @@ record! {
         memory: Figure<Bytes>,
         /// Size of the part, from its start, that cores and peers can access (bytes).
         aperture: Figure<Bytes>,
+        /// Largest size to which the aperture can be resized, a power of two (bytes); it cannot be resized if not given.
+        aperture_most: Option<Figure<Bytes>>,
         /// Data rate of copies within its memory.
         memory_rate: Figure<ByteRate>,
         /// Latency of a register read, or of a read of its memory from outside.

@@ -6,7 +6,7 @@ use crate::doc::Kindred;
 use crate::figure::Figure;
 use crate::link::PayloadLimit;
 use crate::read::{Check, record};
-use crate::scalar::Count;
+use crate::scalar::{Count, names};
 use settings::EcnMode;
 use units::{Bytes, Cycles, Duration};
 
@@ -107,9 +107,21 @@ record! {
     }
 }
 
+names! {
+    /// Errors for which a port takes its link down.
+    pub enum ErrorTrigger {
+        /// None.
+        Off = "off",
+        /// Fatal ones.
+        Fatal = "fatal",
+        /// All that are uncorrectable.
+        NonFatal = "non-fatal",
+    }
+}
+
 record! {
-    /// Configuration of PCI functions: resources reserved behind each hot-plug slot, with the names of Linux's `pci=`
-    /// options.
+    /// Configuration of PCI functions by firmware and kernel. Resources reserved behind each hot-plug slot have the names of Linux's
+    /// `pci=` options.
     pub struct PciFile {
         /// Bus numbers.
         hpbussize: Figure<u32>,
@@ -117,6 +129,14 @@ record! {
         hpmmiosize: Figure<Bytes>,
         /// Address space above 4 GiB, for prefetchable BARs of 64 bits (bytes).
         hpmmioprefsize: Figure<Bytes>,
+        /// Address space above 4 GiB for all such BARs (bytes); 31 TiB and more if not given.
+        mmio_high: Option<Figure<Bytes>>,
+        /// Size to which BARs that can be resized are set at boot, if they and the address space allow it, a power of two; what is next
+        /// below if not. They keep the size after a reset if not given.
+        resizable_bars: Option<Figure<Bytes>>,
+        /// Errors for which ports with `containment` take their link down (DPC); `fatal` if not given (Linux:
+        /// drivers/pci/pcie/dpc.c).
+        containment: Option<Figure<ErrorTrigger>>,
     }
     check |pci: &PciFile, check: &mut Check<'_>| {
         check.require_within("hpbussize", pci.hpbussize.value.into(), (0, 255), "bus numbers are not possible");
@@ -127,6 +147,25 @@ record! {
             let whole = size.get() % (1 << 20) == 0;
             check.require(whole, key, format!("no window of a bridge has {size}"), "whole MiB");
         }
+        if let Some(space) = &pci.mmio_high {
+            check.require_bytes("mmio_high", space.value, (Bytes::gib(1), Bytes::gib(1 << 14)));
+        }
+        if let Some(size) = &pci.resizable_bars {
+            let bytes = size.value.get();
+            check.require(
+                bytes.is_power_of_two() && (1 << 20..=1 << 40).contains(&bytes),
+                "resizable_bars",
+                format!("{} is not a size of a BAR", size.value),
+                "a power of two from 1 MiB to 1 TiB",
+            );
+        }
+    }
+}
+
+impl PciFile {
+    /// Errors for which ports take their link down.
+    pub fn containment(&self) -> ErrorTrigger {
+        self.containment.as_ref().map_or(ErrorTrigger::Fatal, |given| given.value)
     }
 }
 

@@ -76,7 +76,7 @@ pub use event::{
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use gpu::*;
 pub use host::*;
-pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
+pub use kernel::{DmaFile, ErrorTrigger, KernelFile, PciFile, SchedulerFile};
 pub use kinds::{AnyDoc, FileKind, KINDS};
 pub use kpio::{KpioFormat, KpioSelect, NicKpio};
 pub use library::{Library, Redraw, Used};

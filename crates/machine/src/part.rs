@@ -74,12 +74,23 @@ record! {
         /// Entries of the invalidate queue of each function, 1 to 32, if it advertises address translation services,
         /// which the kernel does not enable; not advertised if not given.
         translation_queue: Option<Figure<Count>>,
+        /// Latency of memory that its functions tolerate, which they report where ports take such reports (LTR); they report none if
+        /// not given.
+        latency_tolerance: Option<Figure<Duration>>,
     }
     check |link: &LinkCapability, check: &mut Check<'_>| {
         link.credits.check_expressible(link.generation.value.get(), check);
         link.credits.check_room(link.mps_bytes.value, check);
         if let Some(depth) = &link.translation_queue {
             check.require_within("translation_queue", depth.value.get().into(), (1, 32), "entries are not possible");
+        }
+        if let Some(tolerance) = &link.latency_tolerance {
+            check.require(
+                (Duration::from_ns(1)..=Duration::from_ms(1000)).contains(&tolerance.value),
+                "latency_tolerance",
+                format!("{} cannot be reported", tolerance.value),
+                "from 1 ns to 1 s, such as `100 us`",
+            );
         }
     }
 }

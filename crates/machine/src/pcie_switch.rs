@@ -35,6 +35,10 @@ record! {
         config_latency: Figure<Duration>,
         /// Whether downstream ports have access control services.
         access_control: Figure<bool>,
+        /// Whether downstream ports can take their link down after an error below (downstream port containment); false if not given.
+        containment: Option<Figure<bool>>,
+        /// Whether it passes on reports of the latency that devices tolerate (LTR); false if not given.
+        latency_reports: Option<Figure<bool>>,
     }
     check |switch: &PcieSwitch, check: &mut Check<'_>| {
         check.require_within("ports", switch.ports.value.get().into(), (2, 32), "ports are not possible");
@@ -51,8 +55,10 @@ record! {
         for (key, given) in [
             ("access_control", switch.link.access_control.is_some()),
             ("translation_queue", switch.link.translation_queue.is_some()),
+            ("latency_tolerance", switch.link.latency_tolerance.is_some()),
         ] {
-            check.at("link").require(!given, key, "that is for endpoints", "`access_control` of the switch is for its ports");
+            let help = "`access_control` and `latency_reports` of the switch are for its ports";
+            check.at("link").require(!given, key, "that is for endpoints", help);
         }
     }
 }

@@ -295,6 +295,21 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         ("at = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a\"", "x.toml:28:", "such as `rate = 1e-9`"),
         ("at = \"1 ms\"\ndo = \"poison\"\nwhat = \"a\"\nrate = 0.5", "x.toml:31:", "carries no TLPs"),
         ("at = \"1 ms\"\ndo = \"lose-completions\"\nwhat = \"a\"\nrate = 2", "x.toml:32:", "from 0 to 1"),
+        ("at = \"1 ms\"\ndo = \"damage-headers\"\nwhat = \"a\"\nrate = 0.5", "x.toml:31:", "carries no TLPs"),
+        ("at = \"1 ms\"\ndo = \"damage-headers\"\nwhat = \"a:nic\"", "x.toml:28:", "such as `rate = 1e-9`"),
+        (
+            "at = \"1 ms\"\ndo = \"contain\"\nwhat = \"a:nic\"",
+            "x.toml:31:",
+            "the host's `change.host.root_complex.containment` gives it that",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"contain\"\nwhat = \"wire\"",
+            "x.toml:31:",
+            "is not a link of a device or switch",
+        ),
+        ("at = \"1 ms\"\ndo = \"mask\"\nwhat = \"a:eth1\"", "x.toml:31:", "did you mean `eth0`"),
+        ("at = \"1 ms\"\ndo = \"unmask\"\nwhat = \"a:eth0:x\"", "x.toml:31:", "as in `a:eth0:3`"),
+        ("at = \"1 ms\"\ndo = \"mask\"\nwhat = \"a:eth0\"\nrate = 1", "x.toml:32:", "leave it out"),
         ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.mtu\"\nvalue = \"9\"", "x.toml:32:", "from 68 to"),
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.rss\"\nvalue = \"0,999\"",

@@ -251,6 +251,71 @@ fn poisoned_and_lost_tlps_are_reported_and_damaged_data_are_not() {
     assert!(fio.is_err(), "data are wrong: {fio:?}");
 }
 
+/// A header damaged on a drive's link is a fatal error, which the port contains if it can; the drive goes on in any case.
+#[test]
+fn a_damaged_header_is_contained_where_a_port_can() {
+    for (change, trigger, deed, contained) in [
+        ("", "", "damage-headers", false),
+        (CONTAINS, "", "damage-headers", true),
+        (CONTAINS, "change_kernel.pci.containment = \"off\"", "damage-headers", false),
+        (CONTAINS, "", "poison", false),
+        (CONTAINS, "change_kernel.pci.containment = \"non-fatal\"", "poison", true),
+        (CONTAINS, "", "contain", true),
+    ] {
+        let device = format!("{change}\n{trigger}\n[[host.device]]\nname = \"d\"\ndrive = \"optane-900p\"");
+        let fio = "fio --rw=randwrite --bs=4k --size=256k --ioengine=libaio --iodepth=4 --direct=1";
+        let events = match deed {
+            "contain" => event("100 us", deed, "a:d", ""),
+            _ => event("100 us", deed, "a:d", "rate = 0.2") + &event("115 us", deed, "a:d", "rate = 0"),
+        };
+        let text = [HEAD, &host("a", "dell-t430", &device), &program("a", "0", fio), &events].concat();
+        let seen = RefCell::new(None);
+        let mut at_end = AtEnd(|computers: &Computers| {
+            *seen.borrow_mut() = Some(computers.hosts()[0].kernel.pci_errors());
+        });
+        let done = run_watched(&loaded(&text), &Silent, &mut at_end).unwrap();
+        let counts = seen.take().unwrap();
+        assert_eq!(counts.contained > 0, contained, "{deed} {trigger}: {counts:?}");
+        assert!(counts.recovered > 0 && counts.failed == 0, "{deed} {trigger}: {counts:?}");
+        let fio = done.iter().find(|done| done.run.starts_with("fio")).unwrap();
+        assert!(fio.outcome.is_ok(), "{deed} {trigger}: {fio:?}");
+    }
+}
+
+const CONTAINS: &str = "change.host.root_complex.containment = { value = true, source = \"assumed: test\" }";
+
+/// What comes while a NIC's vectors are masked waits for their interrupt, which is pending in the NIC until they are unmasked.
+#[test]
+fn packets_wait_for_an_interrupt_that_is_masked() {
+    let slowest = |events: &str| {
+        let done = run("ping -c 20 -i 0.0001 -W 0.1 10.0.0.2", events, |_| {});
+        assert_eq!(reading(&done, "ping", "received"), 20.0, "{done:?}");
+        reading(&done, "ping", "round trip max")
+    };
+    let usual = slowest("");
+    let masked =
+        slowest(&(event("500 us", "mask", "b:eth0", "") + &event("1500 us", "unmask", "b:eth0", "")));
+    assert!(usual < 100.0 && masked > 900.0, "{usual} us, {masked} us");
+}
+
+/// A machine whose fabric sleeps does not where a device says that it does not tolerate that.
+#[test]
+fn a_device_that_tolerates_little_keeps_the_fabric_awake() {
+    let mean = |tolerance: &str| {
+        let device = format!("[[host.device]]\nname = \"d\"\ndrive = \"optane-900p\"\n{tolerance}");
+        let fio = "fio --rw=randread --bs=4k --size=400k --ioengine=libaio --iodepth=1 --direct=1";
+        let text = [HEAD, &host("a", "fujitsu-tx1310", &device), &program("a", "0", fio)].concat();
+        let done = run_watched(&loaded(&text), &Silent, &mut AtEnd(|_: &Computers| {})).unwrap();
+        reading(&done, "fio", "read iops")
+    };
+    let tolerates = |time: &str| {
+        mean(&format!("change.link.latency_tolerance = {{ value = \"{time}\", source = \"assumed: test\" }}"))
+    };
+    let (silent, much, little) = (mean(""), tolerates("1 ms"), tolerates("100 ns"));
+    assert!((silent - much).abs() < silent / 100.0, "{silent}, {much}");
+    assert!(little > silent * 1.03, "{silent}, {little}");
+}
+
 /// What was damaged when errors end is replayed still, and what was sent behind it.
 #[test]
 fn a_stream_goes_on_when_errors_end() {

@@ -51,6 +51,31 @@ fn copies_bring_every_byte_by_every_way() {
     }
 }
 
+/// Peers reach no more than the aperture, which the kernel resizes as far as it is asked to and the address space suffices.
+#[test]
+fn a_peer_reaches_as_much_as_the_aperture_is_resized_to() {
+    let with = |lines: &str| {
+        let text = std::fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../scenarios/resizable-bar.toml"
+        ));
+        let text: Vec<_> = text.unwrap().lines().map(str::to_owned).collect();
+        let kept = text.iter().filter(|line| !line.starts_with("change_kernel"));
+        let kept: Vec<&str> = kept.map(String::as_str).collect();
+        let head = "machine = \"dolphin-e5-2603v4\"";
+        run(&kept.join("\n").replace(head, &format!("{head}\n{lines}"))).remove(0).outcome
+    };
+    assert!(with("").is_err(), "16 MiB are within reach");
+    assert!(with("change_kernel.pci.resizable_bars = \"16 MiB\"").is_err());
+    for lines in [
+        "change_kernel.pci.resizable_bars = \"32 MiB\"",
+        "change_kernel.pci.resizable_bars = \"16 GiB\"",
+        "change_kernel.pci.resizable_bars = \"16 GiB\"\nchange_kernel.pci.mmio_high = \"1 GiB\"",
+    ] {
+        assert!(with(lines).is_ok(), "{lines}");
+    }
+}
+
 /// With its IOMMU on a host sends requests between devices by its root, whatever switch is above both.
 #[test]
 fn an_iommu_makes_a_ping_pong_go_by_the_root() {

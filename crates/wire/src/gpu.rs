@@ -19,8 +19,6 @@ pub const MEMORY_BAR: u8 = 2;
 pub const COPY_ENGINES: u64 = 0x04;
 /// MiB of memory, read only.
 pub const MEMORY_MIB: u64 = 0x08;
-/// MiB of memory in the aperture, from the start of memory, read only.
-pub const APERTURE_MIB: u64 = 0x0c;
 /// Number of channels, read only.
 pub const CHANNEL_COUNT: u64 = 0x10;
 /// Selects the window for the next registers: context << 16 | window.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use units::Duration;
 use wire::dma_engine::Test;
 use wire::ethernet::MacAddr;
 use wire::ip::checksum::Sum;
@@ -19,12 +20,14 @@ use wire::nvme::{
 };
 use wire::pcap::{self, Contents, PcapngWriter};
 use wire::pcie::config::{
-    BarKind, ConfigSpace, PcieParams, SriovParams, aer, examples, header, pcie_cap, slot,
+    BarKind, ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SriovParams, aer, examples, header,
+    pcie_cap, slot,
 };
 use wire::pcie::crc::dllp_crc;
 use wire::pcie::dllp::{DllpError, FlowControl, FlowControlKind, PowerManagement, Scale};
 use wire::pcie::frame;
 use wire::pcie::link::Framing;
+use wire::pcie::tlp::{Message, MessageCode};
 use wire::pcie::{Bdf, Dllp, FlowClass, Generation, Sequence, Width};
 use wire::virtio::{NetHeader, Ring};
 use wire::{Malformed, gpu, kpio, nic, ntb};
@@ -252,6 +255,98 @@ fn error_reporting_stands_as_the_specification_has_it() {
     assert_eq!(with_ecrc.dword(at + 0x18), 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8, "and enabled");
     assert!(with_ecrc.generates_ecrc() && with_ecrc.checks_ecrc());
     assert_eq!(aer::LEN, 0x38);
+}
+
+/// Base spec 7.9.14: message 0, software trigger; control and status behind it.
+#[test]
+fn containment_stands_as_the_specification_has_it() {
+    let mut port = ConfigSpace::bridge(1, 2)
+        .pcie(PcieParams::port(PortType::RootPort, Generation::Gen3, Width::X8))
+        .containment()
+        .build()
+        .expect("everything has its place");
+    let at = port.containment_offset().expect("it has one");
+    assert_eq!(port.dword(at), 0x0001_001d, "the last in the list");
+    assert_eq!((port.dword(at + 4), port.dword(at + 8)), (1 << 7, 0));
+    // Trigger enable, completion control and interrupt enable can be set; the software trigger reads as 0.
+    let effects = port.write(at + 4, u32::MAX, 0xf);
+    assert!(effects.contains(&ConfigEffect::Containment(true)));
+    assert_eq!(port.dword(at + 4), 1 << 7 | 0b1111 << 16);
+    port.update(at + 8, 0, 0x1234_006f);
+    assert!(!port.write(at + 8, 0, 0xf).contains(&ConfigEffect::Containment(false)));
+    assert!(!port.write(at + 8, 1 << 3, 0xf).contains(&ConfigEffect::Containment(false)));
+    port.reset(ResetKind::Hot);
+    assert_eq!(
+        (port.dword(at + 4), port.dword(at + 8)),
+        (1 << 7, 0x1234_0067),
+        "status is sticky, control is not"
+    );
+    assert!(port.write(at + 8, 1, 0xf).contains(&ConfigEffect::Containment(false)));
+    assert_eq!(port.dword(at + 8), 0x1234_0066);
+    let refused = ConfigSpace::endpoint(1, 2, 3).pcie(PcieParams::endpoint(Generation::Gen3, Width::X8));
+    assert!(refused.containment().build().is_err());
+}
+
+/// Base spec 7.8.2, 7.5.3.15, 7.5.3.16 and the message of 2.2.8.7.
+#[test]
+fn tolerated_latency_stands_as_the_specification_has_it() {
+    let pcie = PcieParams::endpoint(Generation::Gen3, Width::X8);
+    let mut space = ConfigSpace::endpoint(1, 2, 3)
+        .pcie(PcieParams { latency_tolerance: Some(Duration::from_us(100)), ..pcie })
+        .build()
+        .expect("everything has its place");
+    let at = pcie_cap_of(&space);
+    assert_eq!(space.dword(at + 0x24) & 1 << 11, 1 << 11, "LTR mechanism supported");
+    assert!(!space.latency_enabled());
+    space.write(at + 0x28, 1 << 10, 3);
+    assert!(space.latency_enabled());
+    assert_eq!(space.dword(0x100), 0x0001_0018);
+    assert_eq!(space.tolerated_latencies(), Some([Duration::ZERO; 2]), "no more than firmware allows");
+    space.write(0x104, u32::MAX, 0xf);
+    assert_eq!(space.dword(0x104), 0x1fff_1fff);
+    assert_eq!(space.tolerated_latencies(), Some([Duration::from_us(100); 2]));
+    let plain = ConfigSpace::endpoint(1, 2, 3).pcie(pcie).build().expect("everything has its place");
+    assert_eq!((plain.dword(pcie_cap_of(&plain) + 0x24) & 1 << 11, plain.tolerated_latencies()), (0, None));
+    let message = Message::latency(Bdf::new(1, 0, 0), [Some(Duration::from_ns(71_680)), None]);
+    assert_eq!(message.content, [0, 0, 0, 0, 0, 0, 0x88, 0x46]);
+    assert_eq!(message.code.0, 0x10);
+    assert_eq!(message.latencies(), Some([Some(Duration::from_ns(71_680)), None]));
+    assert_eq!(Message::error(Bdf::new(1, 0, 0), MessageCode::ERR_COR).latencies(), None);
+}
+
+fn pcie_cap_of(space: &ConfigSpace) -> u16 {
+    space.pcie_offset().expect("it has one")
+}
+
+/// Base spec 7.8.6: sizes from bit 4 (1 MiB) on; index, number of BARs and size of the one in control.
+#[test]
+fn resizable_bars_stand_as_the_specification_has_them() {
+    let gpu = || ConfigSpace::endpoint(1, 2, 3).bar32(0, 4096, false).bar64(2, 256 << 20, true);
+    let mut space = gpu().resizable_bar(2, 2 << 30).build().expect("everything has its place");
+    assert_eq!(space.dword(0x100), 0x0001_0015);
+    assert_eq!(space.dword(0x104), 0b1111 << 12, "256 MiB to 2 GiB");
+    assert_eq!(space.dword(0x108), 8 << 8 | 1 << 5 | 2);
+    let bar = |space: &ConfigSpace| space.bar(2).map(|bar| (bar.address, bar.size));
+    let set = |space: &mut ConfigSpace, address: u64| {
+        space.write(0x18, address as u32, 0xf);
+        space.write(0x1c, (address >> 32) as u32, 0xf);
+    };
+    set(&mut space, u64::MAX);
+    assert_eq!(bar(&space), Some((u64::MAX << 28, 256 << 20)));
+    // Address bits that a larger one does not have are 0 at once.
+    assert_eq!(space.write(0x108, 10 << 8, 0xf), [ConfigEffect::BarMoved { bar: 2 }]);
+    assert_eq!((space.dword(0x108), bar(&space)), (10 << 8 | 1 << 5 | 2, Some((u64::MAX << 30, 1 << 30))));
+    set(&mut space, 0x12_3fff_ffff);
+    assert_eq!(bar(&space), Some((0x12_0000_0000, 1 << 30)));
+    for code in [7, 12, 63] {
+        assert!(space.write(0x108, code << 8, 0xf).is_empty(), "{code} is no size of it");
+        assert_eq!(bar(&space), Some((0x12_0000_0000, 1 << 30)));
+    }
+    space.reset(ResetKind::Hot);
+    assert_eq!(bar(&space), Some((0, 256 << 20)));
+    for (index, most) in [(0, 1 << 20), (2, 3 << 30), (2, 1 << 20), (2, 1 << 48), (4, 1 << 30)] {
+        assert!(gpu().resizable_bar(index, most).build().is_err(), "BAR {index} of {most:#x}");
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
 use platform::mover::DataMover;
-use units::{Duration, Time};
+use units::{Bytes, Duration, Time};
 use wire::gpu::{self as regs, MEMORY_BAR, WindowKind};
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
@@ -104,17 +104,22 @@ impl Gpu {
     /// # Errors
     /// If the parameters do not fit into a configuration space.
     pub fn new(params: GpuParams) -> Result<Self, ConfigError> {
-        let aperture = params.aperture.get();
+        let (aperture, most) = (params.aperture.get(), params.aperture_most.map(Bytes::get));
         let mut config = ConfigSpace::endpoint(params.ids.0, params.ids.1, CLASS)
             .bar64(regs::REGISTER_BAR, regs::REGISTER_BYTES, false)
-            .bar64(MEMORY_BAR, aperture, aperture > LOW_APERTURE)
+            .bar64(MEMORY_BAR, aperture, aperture.max(most.unwrap_or(0)) > LOW_APERTURE)
             .interrupt_pin(1)
             .power_management()
             .pcie(params.pcie);
         if params.message {
             config = config.msi(1);
         }
-        let config = config.aer().build()?;
+        let config = config.aer();
+        let config = match most {
+            Some(most) => config.resizable_bar(MEMORY_BAR, most),
+            None => config,
+        };
+        let config = config.build()?;
         let firmware = Firmware::new();
         let params = Rc::new(params);
         let space = Rc::new(Space::new(firmware.port(), params.memory.get()));
@@ -142,7 +147,6 @@ impl Gpu {
         match at {
             regs::COPY_ENGINES => params.copy_engines.into(),
             regs::MEMORY_MIB => (params.memory.get() >> 20) as u32,
-            regs::APERTURE_MIB => (params.aperture.get() >> 20) as u32,
             regs::CHANNEL_COUNT => regs::CHANNELS.into(),
             _ => 0,
         }

@@ -16,6 +16,8 @@ pub struct GpuParams {
     pub memory: Bytes,
     /// Size of the aperture into memory, a power of two of at least a MiB.
     pub aperture: Bytes,
+    /// Largest size to which the aperture can be resized; it cannot if `None`.
+    pub aperture_most: Option<Bytes>,
     /// Rate of copies within GPU memory.
     pub memory_rate: ByteRate,
     /// Number of copy engines.
@@ -64,6 +66,7 @@ impl GpuParams {
             message: true,
             memory: Bytes::mib(64),
             aperture: Bytes::mib(16),
+            aperture_most: None,
             memory_rate: ByteRate::gb_per_s(10),
             copy_engines: 2,
             tags: 16,

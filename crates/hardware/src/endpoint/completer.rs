@@ -200,6 +200,7 @@ fn config_effects(means: &mut Means<'_, '_>, effects: Option<(FunctionIndex, Vec
                 means.send_unmasked(function);
             }
             ConfigEffect::ErrorReporting => means.core.protect(means.cx.wires),
+            ConfigEffect::DeviceControl => means.core.report_latency(means.cx),
             ConfigEffect::IntxDisable(_) => means.core.drive_lines(means.cx),
             _ => {}
         }

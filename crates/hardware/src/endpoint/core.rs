@@ -25,6 +25,8 @@ pub struct Core {
     requesters: Vec<Requester>,
     /// By port: active legacy interrupt lines, as last signalled to the link partner.
     lines: Vec<IntxLines>,
+    /// By port: whether it has reported the latency that it tolerates.
+    reported_latency: Vec<bool>,
     /// Counts resets of the whole device. Timers of an earlier epoch are dropped.
     epoch: Epoch,
     /// Unsupported requests from the host: malformed, or to an address that nothing decodes.
@@ -49,6 +51,7 @@ impl Core {
             registers,
             requesters: (0..ports).map(|port| requester(PortIndex(port))).collect(),
             lines: vec![IntxLines::default(); ports.into()],
+            reported_latency: vec![false; ports.into()],
             epoch: Epoch::default(),
             unsupported_requests: 0,
         }
@@ -112,6 +115,7 @@ impl Core {
                 self.requesters.iter_mut().for_each(|requester| requester.reset(now));
                 // The link partners have cleared them with the link (base spec 2.2.8.1).
                 self.lines.fill(IntxLines::default());
+                self.reported_latency.fill(false);
                 self.epoch.end();
             }
         }
@@ -128,6 +132,7 @@ impl Core {
         // No completion will come for requests sent through it.
         self.requester_mut(port).reset(cx.now());
         self.lines[usize::from(port.0)] = IntxLines::default();
+        self.reported_latency[usize::from(port.0)] = false;
     }
 
     /// The requester, link end and requester ID for a function's requests, if it has bus master enable.
@@ -198,6 +203,22 @@ impl Core {
                 let id = self.registers.id(self.registers.first_below(PortIndex(port)));
                 let message = Message::intx(Bdf::new(id.bus(), id.device(), 0), line, active);
                 let tlp = Tlp::new(TlpKind::Message(message));
+                self.requesters[usize::from(port)].send_message(cx, end, &tlp, &[]);
+            }
+        }
+    }
+
+    /// Reports the latency that it tolerates when software lets it, and that it requires nothing when that ends (base spec 6.18). The
+    /// first function at each port does that for all.
+    pub(super) fn report_latency(&mut self, cx: &mut Context<'_>) {
+        for ((port, &end), reported) in (0..).zip(&self.ends).zip(&mut self.reported_latency) {
+            let first = self.registers.first_below(PortIndex(port));
+            let Some(config) = self.registers.get(first) else { continue };
+            let Some(latencies) = config.tolerated_latencies() else { continue };
+            let is_on = config.latency_enabled();
+            if std::mem::replace(reported, is_on) != is_on {
+                let latencies = latencies.map(|latency| Some(latency).filter(|_| is_on));
+                let tlp = Tlp::new(TlpKind::Message(Message::latency(self.registers.id(first), latencies)));
                 self.requesters[usize::from(port)].send_message(cx, end, &tlp, &[]);
             }
         }

@@ -137,6 +137,11 @@ impl Registers {
         &self.functions[usize::from(function.0)].config
     }
 
+    /// A function's configuration space, if the device has such a function.
+    pub fn get(&self, function: FunctionIndex) -> Option<&ConfigSpace> {
+        self.functions.get(usize::from(function.0)).map(|state| &state.config)
+    }
+
     /// A function's configuration space, for hardware-controlled fields.
     ///
     /// # Panics

@@ -21,6 +21,8 @@ pub struct ErrorInjector {
     /// Probability that a bit of a TLP is flipped before the LCRC is computed, as in a sender's buffer: only ECRC
     /// detects it.
     pub unseen: f64,
+    /// Probability that a header is damaged like that, so that its TLP is malformed.
+    pub malformed: f64,
     /// Probability that a completion is lost after the receiver has acknowledged it.
     pub completion_loss: f64,
     /// Ack timeout after which a TLP is replayed.
@@ -46,6 +48,8 @@ const fn replay_timeout(generation: Generation) -> Duration {
 const POISONED: u8 = 1 << 6;
 /// Format bit of TLPs with data.
 const WITH_DATA: u8 = 1 << 6;
+/// Type bits that no TLP has together.
+const RESERVED_TYPE: u8 = 0x1f;
 /// Format bit of four-doubleword headers.
 const LONG: u8 = 1 << 5;
 
@@ -57,6 +61,7 @@ impl ErrorInjector {
             dllp_loss,
             poisoned: 0.0,
             unseen: 0.0,
+            malformed: 0.0,
             completion_loss: 0.0,
             replay_timeout,
             rng,
@@ -80,6 +85,11 @@ impl ErrorInjector {
         Self { unseen, ..self }
     }
 
+    /// Damages headers undetected by the link with probability `malformed`.
+    pub fn damaging_headers(self, malformed: f64) -> Self {
+        Self { malformed, ..self }
+    }
+
     /// Loses completions with probability `completion_loss`.
     pub fn losing_completions(self, completion_loss: f64) -> Self {
         Self { completion_loss, ..self }
@@ -89,7 +99,7 @@ impl ErrorInjector {
     /// them, still have to be replayed, so copies are kept until they have been acknowledged.
     pub(super) fn end(&mut self, next: [u16; 2]) {
         (self.bit_error_rate, self.dllp_loss, self.poisoned) = (0.0, 0.0, 0.0);
-        (self.unseen, self.completion_loss) = (0.0, 0.0);
+        (self.unseen, self.malformed, self.completion_loss) = (0.0, 0.0, 0.0);
         self.ended = Some(next.map(Some));
     }
 
@@ -125,6 +135,10 @@ impl ErrorInjector {
             let header = if bytes[0] & LONG != 0 { 16 } else { 12 };
             let bit = self.rng.below((bytes.len() - header) as u64 * 8);
             bytes[header + (bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        if self.malformed > 0.0 && self.rng.chance(self.malformed) {
+            // A reserved type.
+            bytes[0] |= RESERVED_TYPE;
         }
         let sum = lcrc(sequence, bytes);
         let bits = bytes.len() as u64 * 8;
@@ -196,6 +210,10 @@ mod tests {
             assert_eq!(hit, [vec![0; header], vec![0xff; 32]].concat(), "any bit of data, and no other");
         }
         assert_eq!(shares(injector().damaging_unseen(1.0), 0x20).0, [0, 0, 0]);
+        let (counts, hit) = shares(injector().damaging_headers(0.25), 0x40);
+        assert!(near(counts[2], 25) && counts[1] == 0, "{counts:?}");
+        assert_eq!(hit, [vec![0x1f], vec![0; 43]].concat(), "the type, of any TLP");
+        assert!((0..8).all(|format| wire::pcie::Tlp::parse(&[format << 5 | 0x1f; 16]).is_err()));
         // 44 bytes: 1 - (1 - 0.001)^352 is 0.30.
         let (counts, _) = shares(ErrorInjector { bit_error_rate: 0.001, ..injector() }, with_data);
         assert!(near(counts[1], 30) && counts[2] == 0, "{counts:?}");
@@ -218,7 +236,7 @@ mod tests {
     #[test]
     fn an_injector_is_needed_until_the_last_error_is_acknowledged() {
         let mut all = ErrorInjector { bit_error_rate: 0.1, dllp_loss: 1.0, ..injector() };
-        all = all.poisoning(1.0).damaging_unseen(1.0).losing_completions(1.0);
+        all = all.poisoning(1.0).damaging_unseen(1.0).damaging_headers(1.0).losing_completions(1.0);
         assert!(!all.has_ended() && !all.acknowledged(Side::Upstream, 0));
         all.end([10, 4090]);
         assert!(all.has_ended() && !all.loses_dllp() && !all.loses(FlowClass::Completion));

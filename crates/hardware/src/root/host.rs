@@ -213,7 +213,13 @@ impl Host {
             TlpKind::Message(message) => {
                 match message.line() {
                     Some((line, active)) => state.line_message(means.cx, line, active),
-                    None => state.report(means.cx, message.requester, message.code),
+                    None => match message.latencies() {
+                        Some(latencies) => {
+                            state.take_latency(latencies);
+                            inbound.heed_latencies(means.ports);
+                        }
+                        None => state.report(means.cx, message.requester, message.code),
+                    },
                 }
                 means.cx.consume(packet, now);
             }
@@ -274,6 +280,10 @@ impl Host {
             RootEvent::Completion { port, packet } => self.held_completion(cx, port, packet),
             RootEvent::Send { port, packet } => means.cx.send_tied(means.ports[port].end(), packet),
             RootEvent::Trained { port } => means.ports[port].trained(),
+            RootEvent::Contain { port } if means.ports[port].is_up(means.cx.wires) => {
+                self.drop_link(cx, port)
+            }
+            RootEvent::Contain { .. } => {}
             RootEvent::Interrupt { requester, address, data } => {
                 interrupts.message(means, requester, MsiMessage { address, data });
             }
@@ -507,6 +517,7 @@ impl Host {
         inbound.peers.abandon(means, port);
         stores.link_drained(means, port);
         interrupts.set_active(means.cx, means.ports.lines());
+        inbound.heed_latencies(means.ports);
         means.ports[port].show_link_lost(means.cx);
     }
 

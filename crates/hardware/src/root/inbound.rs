@@ -12,6 +12,7 @@ use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
 use super::outside::{OutsideMemory, timed_as};
 use super::peer::Peers;
+use super::ports::Ports;
 use super::quadrant::Quadrant;
 use super::split::{Combining, Piece};
 use super::stack::{Stack, WritePlaces};
@@ -60,6 +61,13 @@ impl Inbound {
         PortShares {
             stack: port.stack.map(|own| Stack::join(&mut self.stacks, port.node, &own)),
             quadrant: port.quadrant.map(|own| Quadrant::join(&mut self.quadrants, port.node, &own)),
+        }
+    }
+
+    /// The fabric's power management heeds what devices below all ports tolerate.
+    pub fn heed_latencies(&mut self, ports: &Ports) {
+        if let Some(power) = &mut self.power {
+            power.tolerate(ports.all().iter().filter_map(RootPort::tolerated).min());
         }
     }
 
@@ -216,11 +224,14 @@ impl Inbound {
         }
         // A read must not pass earlier writes: it waits in the intake until they are globally ordered.
         let start = start.max(port.intake.ordered() + port.params().request_latency);
+        let id = port.id();
         let Some(target) = in_memory else {
             means.cx.wires.packets.free(what.packet);
             means.counters.unsupported_requests += 1;
-            let answer =
-                CompletionHeader::for_read_error(port.id(), request, CompletionStatus::UnsupportedRequest);
+            let below = what.target.and_then(|target| means.ports.of_range(target, length.into()));
+            let status = below.and_then(|to| means.ports[to].contains_as());
+            let status = status.unwrap_or(CompletionStatus::UnsupportedRequest);
+            let answer = CompletionHeader::for_read_error(id, request, status);
             answer_without_data(means, what.port, tlp, answer, start);
             return;
         };

@@ -85,6 +85,11 @@ pub enum RootEvent {
         /// Root port, in the machine file's order.
         port: u8,
     },
+    /// A port contains what is below it: its link goes down.
+    Contain {
+        /// Root port, in the machine file's order.
+        port: u8,
+    },
     /// A port resets the hierarchy below it.
     HotReset {
         /// Root port, in the machine file's order.

@@ -46,6 +46,12 @@ pub struct RootPortParams {
     pub inbound_completion_latency: Duration,
     /// Whether the port has access control services.
     pub access_control: bool,
+    /// Whether the port forwards to functions beyond the eighth (ARI).
+    pub ari_forwarding: bool,
+    /// Whether the port can contain errors below it.
+    pub containment: bool,
+    /// Whether the port takes reports of the latency that devices tolerate.
+    pub latency_reports: bool,
     /// Whether the port reflects peer-to-peer requests whose target is below the same port; otherwise it refuses them.
     pub reflects_peers: bool,
     /// How peer-to-peer reads are split; `None` forwards them unchanged.
@@ -85,6 +91,9 @@ impl RootPortParams {
             posted_places: 16,
             inbound_completion_latency: Duration::ZERO,
             access_control: false,
+            ari_forwarding: true,
+            containment: false,
+            latency_reports: false,
             reflects_peers: false,
             peer_reads: None,
             peer_latency: Duration::ZERO,

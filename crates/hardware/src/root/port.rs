@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 
 use engine::Busy;
 use units::{Bytes, Duration, Time};
+use wire::pcie::config::dpc::Reason;
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, header, pcie_cap, slot,
 };
-use wire::pcie::tlp::{ConfigType, MessageCode};
+use wire::pcie::tlp::{CompletionStatus, ConfigType, MessageCode};
 use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
 
 use super::inbound::PortShares;
@@ -15,6 +16,7 @@ use super::intake::Intake;
 use super::posted::PostedPlaces;
 use super::{HostId, RootEvent, RootPortParams};
 use crate::bridge;
+use crate::containment;
 use crate::detected::{self, Detected};
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState, Side};
@@ -46,6 +48,10 @@ pub struct RootPort {
     buses: RangeInclusive<u8>,
     /// Legacy interrupt lines that are active according to the last messages from below.
     lines: IntxLines,
+    /// Latency that the device below tolerates, as it has reported.
+    tolerated: Option<Duration>,
+    /// Latency reports received.
+    latency_reports: u64,
     /// Whether something is in the slot.
     is_present: bool,
     /// Requests of devices on their way to memory.
@@ -79,15 +85,17 @@ fn registers(
         power_limit_w: 75,
     });
     port.access_control = params.access_control.then_some(SERVICES);
-    let mut config = ConfigSpace::bridge(IDS.0, IDS.1)
+    port.ari_forwarding = params.ari_forwarding;
+    port.latency_reports = params.latency_reports;
+    let built = ConfigSpace::bridge(IDS.0, IDS.1)
         .msi(1)
         .pcie(port)
         .power_management()
         .aer()
         .ecrc()
-        .secondary_pcie(link.0, link.1)
-        .build()
-        .expect("the registers of a root port can be laid out");
+        .secondary_pcie(link.0, link.1);
+    let built = if params.containment { built.containment() } else { built };
+    let mut config = built.build().expect("the registers of a root port can be laid out");
     let numbers = u32::from(*buses.start()) << 8 | u32::from(*buses.end()) << 16;
     config.update(header::BUS_NUMBERS, 0x00ff_ffff, numbers);
     if params.split.boundary == 128
@@ -118,6 +126,8 @@ impl RootPort {
             config,
             buses,
             lines: IntxLines::default(),
+            tolerated: None,
+            latency_reports: 0,
             is_present: false,
             intake: Intake::new(&params),
             last_completion: Time::ZERO,
@@ -212,7 +222,12 @@ impl RootPort {
             ConfigEffect::BusNumbers { secondary, subordinate, .. } => {
                 self.buses = secondary.max(1)..=subordinate;
             }
-            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) => self.train(cx),
+            ConfigEffect::LinkDisable(false)
+            | ConfigEffect::SecondaryBusReset(false)
+            | ConfigEffect::Containment(false) => self.train(cx),
+            ConfigEffect::Containment(true) if containment::is_armed(&self.config) => {
+                self.contain(cx, Reason::Software, self.id());
+            }
             ConfigEffect::ErrorReporting => {
                 cx.wires.set_protected(self.end, self.config.generates_ecrc());
             }
@@ -228,6 +243,7 @@ impl RootPort {
     pub(super) fn reset(&mut self) {
         self.buses = 0..=0;
         self.lines = IntxLines::default();
+        self.tolerated = None;
         self.config = registers(self.number, &self.params, self.negotiated, &self.buses);
     }
 
@@ -310,8 +326,9 @@ impl RootPort {
     /// Takes the link down; everything in flight on it is lost.
     pub(super) fn take_link_down(&mut self, cx: &mut Context<'_>) {
         cx.with(self.end.link, |link, cx| link.take_down(cx));
-        // Link down deasserts all lines from below (base spec 2.2.8.1).
+        // Link down deasserts all lines from below (base spec 2.2.8.1), and ends what was required (6.18).
         self.lines = IntxLines::default();
+        self.tolerated = None;
     }
 
     /// Reports in its registers that the link went down.
@@ -361,16 +378,51 @@ impl RootPort {
         is_due
     }
 
-    /// Handles an error message: records it, and sends the port's interrupt if enabled.
+    /// Handles an error message: contains the error, or records it and sends the port's interrupt if enabled.
     pub fn report(&mut self, cx: &mut Context<'_>, source: Bdf, code: MessageCode) {
-        self.change(cx, |config| detected::collect(config, source, code));
+        match containment::reason(&self.config, code) {
+            Some(reason) => self.contain(cx, reason, source),
+            None => self.change(cx, |config| detected::collect(config, source, code)),
+        }
+    }
+
+    /// Contains what is below, for a reason that is no longer reported otherwise (base spec 6.2.11).
+    fn contain(&mut self, cx: &mut Context<'_>, reason: Reason, source: Bdf) {
+        self.change(cx, |config| containment::trigger(config, reason, source));
+        self.at(cx, cx.now(), RootEvent::Contain { port: self.number });
+    }
+
+    /// How requests to below are completed while it contains that; `None` if it does not.
+    pub(super) fn contains_as(&self) -> Option<CompletionStatus> {
+        containment::completes_as(&self.config)
+    }
+
+    /// Takes a report of the latency that the device below tolerates, if software lets it. Memory is snooped, so the latency of other
+    /// requests does not matter here.
+    pub(super) fn take_latency(&mut self, [snoop, _]: [Option<Duration>; 2]) {
+        if self.config.latency_enabled() {
+            self.latency_reports += 1;
+            self.tolerated = snoop;
+        }
+    }
+
+    /// Latency that what is below tolerates; `None` if it requires nothing.
+    pub fn tolerated(&self) -> Option<Duration> {
+        self.tolerated
+    }
+
+    /// Latency reports that it has received.
+    pub fn latency_reports(&self) -> u64 {
+        self.latency_reports
     }
 
     /// The port itself detected an error, in a TLP that it received or without one, and reports it to itself.
     pub(crate) fn detect(&mut self, cx: &mut Context<'_>, error: Detected, packet: Option<PacketId>) {
         let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
-        if let Some(code) = error.record(&mut self.config, tlp) {
-            self.report(cx, self.id(), code);
+        let Some(code) = error.record(&mut self.config, tlp) else { return };
+        match containment::reason(&self.config, code) {
+            Some(_) => self.contain(cx, Reason::Detected, self.id()),
+            None => self.report(cx, self.id(), code),
         }
     }
 

@@ -92,6 +92,8 @@ struct Ticks {
 pub struct Power {
     params: PowerParams,
     rng: Rng,
+    /// Latency that all devices tolerate; `None` if none has reported any.
+    tolerated: Option<Duration>,
     /// When the last request in flight has been served.
     busy_until: Time,
     /// Bytes of requested lines.
@@ -127,6 +129,7 @@ impl Power {
         Self {
             params,
             rng,
+            tolerated: None,
             busy_until,
             moved,
             ticks,
@@ -140,6 +143,11 @@ impl Power {
         }
     }
 
+    /// States whose exit takes longer than this are not entered from now on.
+    pub fn tolerate(&mut self, latency: Option<Duration>) {
+        self.tolerated = latency;
+    }
+
     /// When the fabric is awake for a request of `lines` whole lines that arrives at `now`.
     pub fn admit(&mut self, now: Time, lines: Bytes) -> Time {
         if self.params.states.is_empty() && self.params.controller.is_none() {
@@ -150,11 +158,14 @@ impl Power {
         let mut by_tick = Duration::ZERO;
         for index in 0..self.params.states.len() {
             let state = self.params.states[index];
+            let is_tolerated = self.tolerated.is_none_or(|most| state.exit <= most);
             match state.entry {
-                Entry::After(after) if now.since(idle_from) > after => by_timer = by_timer.max(state.exit),
+                Entry::After(after) if is_tolerated && now.since(idle_from) > after => {
+                    by_timer = by_timer.max(state.exit);
+                }
                 Entry::After(_) => {}
                 Entry::Tick { interval, jitter, below } => {
-                    if self.ticked(index, (interval, jitter), below, idle_from, now) {
+                    if self.ticked(index, (interval, jitter), below, idle_from, now) && is_tolerated {
                         by_tick = by_tick.max(state.exit);
                         self.ticks[index].awake = now + state.exit;
                     }
@@ -274,6 +285,19 @@ mod tests {
         assert_eq!(power.admit(at(10_400), LINE), at(10_400));
         power.read_until(at(10_500), at(10_500), Duration::ZERO);
         assert_eq!(power.admit(at(11_500), LINE), at(12_150));
+    }
+
+    #[test]
+    fn a_state_that_a_device_does_not_tolerate_is_not_entered() {
+        let by_timer = Entry::After(Duration::from_ns(500));
+        let by_tick = Entry::Tick { interval: Duration::from_ns(500), jitter: 0.0, below: None };
+        let states = [(by_timer, 650), (by_tick, 2_000)];
+        let states = states.map(|(entry, exit)| IdleState { entry, exit: Duration::from_ns(exit) });
+        for (tolerated, delay) in [(None, 2_650), (Some(2_000), 2_650), (Some(1_999), 650), (Some(649), 0)] {
+            let mut power = power(PowerParams { states: states.to_vec(), controller: None });
+            power.tolerate(tolerated.map(Duration::from_ns));
+            assert_eq!(power.admit(at(100_000), LINE), at(100_000 + delay), "{tolerated:?}");
+        }
     }
 
     #[test]

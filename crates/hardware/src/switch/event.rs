@@ -16,6 +16,11 @@ pub enum SwitchEvent {
         /// The TLP.
         packet: PacketId,
     },
+    /// A downstream port contains what is below it: its link goes down.
+    Contain {
+        /// Its index.
+        port: u8,
+    },
     /// Resets the hierarchy below a port; for the upstream port, everything below the switch.
     HotReset {
         /// 0 is the upstream port.

@@ -18,6 +18,7 @@ mod port;
 mod route;
 
 use wire::pcie::config::ConfigEffect;
+use wire::pcie::config::dpc::Reason;
 use wire::pcie::config::msi::MsiState;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest, Message};
 use wire::pcie::{Bdf, Generation, IntxLines, Tlp, TlpKind, Width};
@@ -47,6 +48,8 @@ pub struct SwitchCounters {
     pub unsupported_requests: u64,
     /// Requests and completions blocked by access control.
     pub acs_violations: u64,
+    /// TLPs for what a port contained after an error.
+    pub contained: u64,
     /// TLPs dropped for other reasons: invalid, or a completion without a requester below.
     pub dropped: u64,
 }
@@ -122,7 +125,13 @@ impl Switch {
             self.report(cx, from, Detected::Ecrc, Some(packet));
         }
         match Routing(&self.ports).route(from, &tlp) {
-            Route::To(to) => self.pass(cx, (from, to), packet, &tlp),
+            Route::To(to) => match self.reason_to_contain(from, &tlp) {
+                Some((reason, source)) => {
+                    self.drop(cx, from, packet);
+                    self.contain(cx, from, reason, source);
+                }
+                None => self.pass(cx, (from, to), packet, &tlp),
+            },
             Route::Here(port) => self.configure(cx, from, port, packet, &tlp),
             Route::Nowhere => self.refuse(cx, from, packet, &tlp, CompletionStatus::UnsupportedRequest),
             Route::Forbidden => self.refuse(cx, from, packet, &tlp, CompletionStatus::CompleterAbort),
@@ -131,15 +140,34 @@ impl Switch {
                 self.drive_lines(cx);
                 self.drop(cx, from, packet);
             }
+            Route::Latencies(latencies) => {
+                self.ports[from].take_latencies(latencies);
+                self.report_latencies(cx);
+                self.drop(cx, from, packet);
+            }
             Route::Ends => self.drop(cx, from, packet),
         }
+    }
+
+    /// Why the port at which a TLP arrived contains what is below: it is an error message whose kind triggers. Also its sender.
+    fn reason_to_contain(&self, from: usize, tlp: &Tlp) -> Option<(Reason, Bdf)> {
+        let TlpKind::Message(message) = &tlp.kind else { return None };
+        Some((self.ports[from].reason_to_contain(message.code)?, message.requester))
+    }
+
+    fn contain(&mut self, cx: &mut Context<'_>, port: usize, reason: Reason, source: Bdf) {
+        let interrupt = self.ports[port].contain(cx, reason, source);
+        self.interrupt(cx, port, interrupt);
     }
 
     /// Forwards a TLP to another port, if the link there is up.
     fn pass(&mut self, cx: &mut Context<'_>, (from, to): (usize, usize), packet: PacketId, tlp: &Tlp) {
         let (ingress, egress) = (self.ports[from].end(), self.ports[to].end());
         if self.ports[to].link_state(cx.wires) == LinkState::Down {
-            return self.refuse(cx, from, packet, tlp, CompletionStatus::UnsupportedRequest);
+            return match self.ports[to].contains_as() {
+                Some(status) => self.complete_contained(cx, from, packet, tlp, status),
+                None => self.refuse(cx, from, packet, tlp, CompletionStatus::UnsupportedRequest),
+            };
         }
         if let Some(request) = route::as_type_0(tlp, self.ports[to].secondary(), to != UPSTREAM) {
             cx.wires.packets.rewrite(packet, &request);
@@ -172,16 +200,7 @@ impl Switch {
         tlp: &Tlp,
         status: CompletionStatus,
     ) {
-        let completer = self.id(from);
-        let answer = match &tlp.kind {
-            TlpKind::MemoryRead(request) => {
-                Some(CompletionHeader::for_read_error(completer, request, status))
-            }
-            TlpKind::ConfigRead(_) | TlpKind::ConfigWrite(_) | TlpKind::IoRead(_) | TlpKind::IoWrite(_) => {
-                Some(CompletionHeader::for_register(completer, tlp.requester(), tlp.tag(), status, 0))
-            }
-            _ => None,
-        };
+        let answer = self.error_for(from, tlp, status);
         let is_completion = matches!(tlp.kind, TlpKind::Completion(_) | TlpKind::CompletionData(_));
         let error = match (status, &answer) {
             (CompletionStatus::CompleterAbort, _) => Detected::AcsViolation,
@@ -198,6 +217,37 @@ impl Switch {
         if let Some(answer) = answer {
             self.answer(cx, from, answer, &[]);
         }
+        self.drop(cx, from, packet);
+    }
+
+    /// What completes a non-posted request without data.
+    fn error_for(&self, from: usize, tlp: &Tlp, status: CompletionStatus) -> Option<CompletionHeader> {
+        let completer = self.id(from);
+        match &tlp.kind {
+            TlpKind::MemoryRead(request) => {
+                Some(CompletionHeader::for_read_error(completer, request, status))
+            }
+            TlpKind::ConfigRead(_) | TlpKind::ConfigWrite(_) | TlpKind::IoRead(_) | TlpKind::IoWrite(_) => {
+                Some(CompletionHeader::for_register(completer, tlp.requester(), tlp.tag(), status, 0))
+            }
+            _ => None,
+        }
+    }
+
+    /// Completes a request to below a port that contains that. The containment itself was reported, so this is not (base spec
+    /// 2.9.3).
+    fn complete_contained(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: usize,
+        packet: PacketId,
+        tlp: &Tlp,
+        status: CompletionStatus,
+    ) {
+        if let Some(answer) = self.error_for(from, tlp, status) {
+            self.answer(cx, from, answer, &[]);
+        }
+        self.counters.contained += 1;
         self.drop(cx, from, packet);
     }
 
@@ -222,6 +272,9 @@ impl Switch {
     ) {
         let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
         let Some(code) = self.ports[port].record(error, tlp) else { return };
+        if self.ports[port].reason_to_contain(code).is_some() {
+            return self.contain(cx, port, Reason::Detected, self.id(port));
+        }
         let message = Tlp::new(TlpKind::Message(Message::error(self.id(port), code)));
         let packet = cx.wires.packets.encode(&message, &[]);
         self.ports[UPSTREAM].send_at(cx, packet, cx.now());
@@ -239,6 +292,20 @@ impl Switch {
             let at = (cx.now() + self.params.latency).max(passing);
             self.ports[UPSTREAM].send_at(cx, packet, at);
         }
+    }
+
+    /// Reports upstream what all below requires together, if that has changed and software lets it (base spec 6.18).
+    fn report_latencies(&mut self, cx: &mut Context<'_>) {
+        let upstream = &self.ports[UPSTREAM];
+        let below = |n: usize| self.ports.iter().skip(1).filter_map(|port| port.latencies()[n]).min();
+        let all = [below(0), below(1)];
+        if !upstream.config().latency_enabled() || upstream.latencies() == all {
+            return;
+        }
+        self.ports[UPSTREAM].take_latencies(all);
+        let message = Message::latency(self.id(UPSTREAM), all);
+        let packet = cx.wires.packets.encode(&Tlp::new(TlpKind::Message(message)), &[]);
+        self.ports[UPSTREAM].send_at(cx, packet, cx.now() + self.params.latency);
     }
 
     /// Handles a configuration request for one of the ports.
@@ -284,12 +351,20 @@ impl Switch {
             {
                 self.drop_link(cx, port);
             }
-            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) if is_down => {
+            ConfigEffect::LinkDisable(false)
+            | ConfigEffect::SecondaryBusReset(false)
+            | ConfigEffect::Containment(false)
+                if is_down =>
+            {
                 self.train(cx, port);
+            }
+            ConfigEffect::Containment(true) if self.ports[port].is_armed() => {
+                self.contain(cx, port, Reason::Software, self.id(port));
             }
             ConfigEffect::SecondaryBusReset(false) => {
                 (1..self.ports.len()).for_each(|port| self.train(cx, port));
             }
+            ConfigEffect::DeviceControl if !is_down => self.report_latencies(cx),
             effect => {
                 let interrupt = self.ports[port].heed(cx, effect);
                 self.interrupt(cx, port, interrupt);
@@ -307,6 +382,7 @@ impl Switch {
     fn lose_link(&mut self, cx: &mut Context<'_>, port: usize) {
         self.ports[port].take_link_down(cx);
         self.drive_lines(cx);
+        self.report_latencies(cx);
         let interrupt = self.ports[port].show_link(false);
         self.interrupt(cx, port, interrupt);
     }
@@ -365,6 +441,11 @@ impl Switch {
                 cx.send_tied(self.ports[usize::from(port)].end(), packet);
             }
             SwitchEvent::Trained { port } => self.ports[usize::from(port)].trained(),
+            SwitchEvent::Contain { port } => {
+                if self.ports[usize::from(port)].link_state(cx.wires) == LinkState::Up {
+                    self.drop_link(cx, port.into());
+                }
+            }
             // Handled by the fabric, which knows the topology below.
             SwitchEvent::HotReset { .. } => {}
         }

@@ -18,6 +18,10 @@ pub struct SwitchParams {
     pub max_payload: u32,
     /// Access control services of downstream ports, bits of [`acs`](wire::pcie::config::acs).
     pub acs: u16,
+    /// Whether downstream ports can contain errors below them.
+    pub containment: bool,
+    /// Whether it passes on reports of tolerated latency.
+    pub latency_reports: bool,
 }
 
 impl SwitchParams {
@@ -30,6 +34,8 @@ impl SwitchParams {
             config_latency: Duration::ZERO,
             max_payload: 512,
             acs: wire::pcie::config::acs::USUAL,
+            containment: false,
+            latency_reports: false,
         }
     }
 }

@@ -1,14 +1,16 @@
 //! A port of a switch: a PCI-to-PCI bridge with a link and, below, a slot.
 
-use units::Time;
+use units::{Duration, Time};
+use wire::pcie::config::dpc::Reason;
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::msi::MsiState;
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, slot};
-use wire::pcie::tlp::MessageCode;
-use wire::pcie::{Generation, IntxLine, IntxLines, Tlp, Width};
+use wire::pcie::tlp::{CompletionStatus, MessageCode};
+use wire::pcie::{Bdf, Generation, IntxLine, IntxLines, Tlp, Width};
 
 use super::{SwitchEvent, SwitchId, SwitchParams};
 use crate::bridge;
+use crate::containment;
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
@@ -35,6 +37,8 @@ pub struct SwitchPort {
     last: Vec<Time>,
     /// Active legacy interrupt lines: as received from below at a downstream port, as sent at the upstream port.
     lines: IntxLines,
+    /// Latencies that what is below requires, as it has reported; at the upstream port, as it was reported there.
+    latencies: [Option<Duration>; 2],
     /// Whether something is in the slot.
     is_present: bool,
     /// Highest speed and width that both ends of the link support.
@@ -54,7 +58,9 @@ fn registers(params: &SwitchParams, is_upstream: bool, number: u8, link: (Genera
         power_limit_w: 75,
     });
     pcie.access_control = (!is_upstream).then_some(params.acs);
+    pcie.latency_reports = params.latency_reports;
     let config = ConfigSpace::bridge(params.ids.0, params.ids.1).msi(1).pcie(pcie).aer().ecrc();
+    let config = if params.containment && !is_upstream { config.containment() } else { config };
     config.build().expect("the registers of a switch's port can be laid out")
 }
 
@@ -78,6 +84,7 @@ impl SwitchPort {
             windows: [SHUT; 2],
             last: Vec::new(),
             lines: IntxLines::default(),
+            latencies: [None; 2],
             is_present: is_upstream,
             negotiated: link,
         }
@@ -158,6 +165,27 @@ impl SwitchPort {
         error.record(&mut self.config, tlp)
     }
 
+    /// Why it contains what is below after an error message from there, if it does.
+    pub(super) fn reason_to_contain(&self, code: MessageCode) -> Option<Reason> {
+        containment::reason(&self.config, code)
+    }
+
+    /// Contains what is below. Returns the interrupt that this causes.
+    pub(super) fn contain(&mut self, cx: &mut Context<'_>, reason: Reason, source: Bdf) -> Option<MsiState> {
+        self.at(cx, cx.now(), SwitchEvent::Contain { port: self.index });
+        self.change(|config| containment::trigger(config, reason, source)).1
+    }
+
+    /// How requests to below are completed while it contains that; `None` if it does not.
+    pub(super) fn contains_as(&self) -> Option<CompletionStatus> {
+        containment::completes_as(&self.config)
+    }
+
+    /// Whether software can let it contain what is below.
+    pub(super) fn is_armed(&self) -> bool {
+        containment::is_armed(&self.config)
+    }
+
     /// Sets a legacy interrupt line, as a message from below says.
     pub(super) fn set_line(&mut self, line: IntxLine, active: bool) {
         self.lines.set(line, active);
@@ -171,6 +199,18 @@ impl SwitchPort {
     /// Its active lines, with the device number by which those above swizzle them.
     pub(super) fn lines(&self) -> (u8, IntxLines) {
         (self.number, self.lines)
+    }
+
+    /// Takes a report of the latencies that what is below requires, if software lets it.
+    pub(super) fn take_latencies(&mut self, latencies: [Option<Duration>; 2]) {
+        if self.config.latency_enabled() {
+            self.latencies = latencies;
+        }
+    }
+
+    /// Latencies that what is below requires.
+    pub(super) fn latencies(&self) -> [Option<Duration>; 2] {
+        self.latencies
     }
 
     /// Writes a register. Returns the effects, and the interrupt that this causes.
@@ -238,6 +278,7 @@ impl SwitchPort {
     pub(super) fn take_link_down(&mut self, cx: &mut Context<'_>) {
         cx.with(self.end.link, |link, cx| link.take_down(cx));
         self.lines = IntxLines::default();
+        self.latencies = [None; 2];
     }
 
     /// Trains the link if there is something in the slot and the port lets it. Returns the interrupt that this causes.
@@ -286,12 +327,13 @@ impl SwitchPort {
         self.config.reset(ResetKind::Hot);
         // Those above have cleared the upstream port's lines with its link.
         self.lines = IntxLines::default();
+        self.latencies = [None; 2];
         cx.wires.set_protected(self.end, false);
         self.reach();
         if self.index == 0 {
             return;
         }
-        let trains = trains && self.is_present;
+        let trains = trains && self.is_present && bridge::lets_train(&self.config);
         bridge::show_link(&mut self.config, trains);
         self.show_present(0);
         if trains {

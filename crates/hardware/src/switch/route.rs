@@ -1,5 +1,6 @@
 //! Routing of TLPs by ingress port (base spec 2.2.4, 6.12).
 
+use units::Duration;
 use wire::pcie::config::acs;
 use wire::pcie::tlp::{AddressType, ConfigType};
 use wire::pcie::{Bdf, IntxLine, Tlp, TlpKind};
@@ -20,6 +21,8 @@ pub(super) enum Route {
     Forbidden,
     /// Level change of a legacy interrupt line.
     Line(IntxLine, bool),
+    /// Latencies that what is below requires.
+    Latencies([Option<Duration>; 2]),
     /// Ends here.
     Ends,
 }
@@ -48,7 +51,9 @@ impl Routing<'_> {
             }
             // Other messages are for the root complex.
             (TlpKind::Message(_), UPSTREAM) => Route::Ends,
-            (TlpKind::Message(_), _) => Route::To(UPSTREAM),
+            (TlpKind::Message(message), _) => {
+                message.latencies().map_or(Route::To(UPSTREAM), Route::Latencies)
+            }
             // Ports have no I/O space, and no configuration request comes from below.
             _ => Route::Nowhere,
         }

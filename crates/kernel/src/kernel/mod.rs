@@ -412,6 +412,21 @@ impl Kernel {
         })
     }
 
+    /// Masks or unmasks the interrupts of one function in the function itself, which keeps them pending meanwhile: all by the
+    /// function mask of MSI-X, some in its table. Fails with [`Error::NotSupported`] if the function has no MSI-X, or
+    /// [`Error::Invalid`] if these are not interrupts of one function.
+    pub fn mask_irqs(&self, irqs: Vec<Irq>, masked: bool) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("mask", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.pci.mask_irqs(cpu, &irqs, masked).await
+        })
+    }
+
+    /// Lets the port above a function take its link down, as after an error (downstream port containment by software). Fails with
+    /// [`Error::NotSupported`] if the port cannot.
+    pub fn contain(&self, at: FunctionAddress) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("contain", async move |inner: &Rc<Inner>, cpu: &Cpu| inner.pci.contain(cpu, at).await)
+    }
+
     /// Moves a program and all its tasks to other cores (`taskset -ap`). Fails if no task of the program is left, or
     /// there is no such core.
     pub fn move_process(

@@ -47,6 +47,13 @@ impl BaseAddresses {
         }
     }
 
+    /// Notes another size of a BAR, whose address is to be set anew.
+    pub fn resize(&self, number: u8, size: u64) {
+        if let Some(bar) = &mut self.known.borrow_mut()[usize::from(number)] {
+            bar.size = size;
+        }
+    }
+
     /// Gives up BARs for which there are no addresses.
     pub fn give_up(&self, lacks: impl Fn(u8, &Bar) -> bool) {
         for (number, bar) in (0..).zip(self.known.borrow_mut().iter_mut()) {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use platform::costs::linux;
 use platform::cpu::Node;
+use wire::pcie::config::dpc::Trigger;
 
 use super::backend::Backend;
 use crate::cpu::Cores;
@@ -22,6 +23,12 @@ pub struct PciParams {
     pub spare_memory: u64,
     /// The same above 4 GiB (Linux: `pci=hpmmioprefsize`, 2 MiB).
     pub spare_prefetchable: u64,
+    /// Address space above 4 GiB for BARs (bytes); as much as there is if `None`.
+    pub high_space: Option<u64>,
+    /// Size to which BARs that can be resized are set (bytes, a power of two); they keep theirs if `None`.
+    pub resizable_bars: Option<u64>,
+    /// Errors for which ports that can contain what is below them (DPC) do so.
+    pub containment: Trigger,
 }
 
 impl Default for PciParams {
@@ -31,6 +38,10 @@ impl Default for PciParams {
             spare_buses: const { linux("pci", "hpbussize") } as u8,
             spare_memory: const { linux("pci", "hpmmiosize") },
             spare_prefetchable: const { linux("pci", "hpmmioprefsize") },
+            high_space: None,
+            resizable_bars: None,
+            // drivers/pci/pcie/dpc.c: PCI_EXP_DPC_CTL_EN_FATAL.
+            containment: Trigger::Fatal,
         }
     }
 }

@@ -32,6 +32,7 @@ impl Enumerator {
         let buses = Buses { next: Cell::new(1), last: u8::MAX };
         let roots = self.scan_bus(cpu, 0, None, &buses, buses.last).await;
         let (ports, others): (Vec<_>, Vec<_>) = roots.into_iter().partition(|root| root.is_bridge());
+        self.space.resize(cpu, &ports).await;
         let reserved = self.space.reserve(&ports);
         for (port, windows) in ports.iter().zip(reserved) {
             self.space.assign_below(cpu, port, windows).await;
@@ -79,6 +80,7 @@ impl Enumerator {
                 if let Some(parent) = parent.filter(|_| number == 0) {
                     forward_ari(cpu, &function, parent).await;
                 }
+                self.iov.tell_hierarchy(cpu, &function).await;
                 found.push(function);
             }
         }
@@ -130,6 +132,10 @@ impl Enumerator {
             identity.vendor, identity.device, identity.class
         ));
         self.topology.add(&function);
+        if !function.is_bridge() && function.extended_capability(extended_id::LTR).is_some() {
+            let above = self.topology.path_to(&function);
+            self.settings.report_latency(cpu, &above, &function).await;
+        }
         Some(function)
     }
 

@@ -11,13 +11,14 @@ use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, Identity};
 use wire::pcie::config::caps::extended_id;
 use wire::pcie::config::header::{self, Window};
-use wire::pcie::config::{Bar, BarKind, pcie_cap, slot};
+use wire::pcie::config::{Bar, BarKind, ltr, pcie_cap, slot};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use super::addresses::{BaseAddresses, Forwards};
 use super::backend::{Backend, OWN_SEGMENT};
 use super::capabilities::CapabilityLists;
 use super::mmio::{Reach, Region};
+use super::resize::Resizable;
 use super::resources::WINDOW;
 use crate::cpu::Cores;
 use crate::dma::{FunctionDma, MessageSource};
@@ -41,6 +42,8 @@ pub struct ErrorCounters {
     pub recovered: u64,
     /// Functions that were given up.
     pub failed: u64,
+    /// Ports that took their link down (downstream port containment), whose errors are among those above.
+    pub contained: u64,
 }
 
 /// Error counters that several parts add to.
@@ -77,6 +80,9 @@ pub(crate) struct Function {
     pub(super) node: Node,
     pub(super) capabilities: CapabilityLists,
 
+    /// BARs that can be resized.
+    pub(super) resizable: Vec<Resizable>,
+
     // Written by `space`.
     pub(super) bars: BaseAddresses,
 
@@ -87,6 +93,8 @@ pub(crate) struct Function {
     pub(super) max_payload: Cell<u32>,
     /// Whether requests and completions from below only go upstream, and cannot reach neighbouring ports.
     pub(super) isolates: Cell<bool>,
+    /// Whether it may report the latency that it tolerates, or pass on such reports (Linux: `ltr_path`).
+    pub latency_path: Cell<bool>,
     /// Whether all possible completers support 10-bit tags.
     pub(super) ten_bit_tags: Cell<bool>,
 
@@ -108,6 +116,8 @@ pub(super) struct Probed {
     pub header_type: u8,
     pub capabilities: CapabilityLists,
     pub bars: [Option<Bar>; 6],
+    /// Those of them that can be resized.
+    pub resizable: Vec<Resizable>,
 }
 
 impl Function {
@@ -119,7 +129,7 @@ impl Function {
         node: Node,
         probed: Probed,
     ) -> Self {
-        let Probed { identity, header_type, capabilities, bars } = probed;
+        let Probed { identity, header_type, capabilities, bars, resizable } = probed;
         Self {
             segment: at.segment,
             bdf: at.bdf,
@@ -131,10 +141,12 @@ impl Function {
             header_type,
             node,
             capabilities,
+            resizable,
             bars: BaseAddresses::new(header::BAR0, bars),
             forwards: Forwards::default(),
             max_payload: Cell::new(128),
             isolates: Cell::new(true),
+            latency_path: Cell::new(false),
             ten_bit_tags: Cell::new(false),
             reach: Reach::default(),
             errors: ErrorTally::default(),
@@ -168,6 +180,13 @@ impl Function {
         let most = self.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
         let status = self.backend.config_read(cpu, at + pcie_cap::LINK_CONTROL).await >> 16;
         Some((most, status))
+    }
+
+    /// Longest latency that it may report, in nanoseconds, if it reports any.
+    pub async fn latency_maximum(&self, cpu: &Cpu) -> Option<u64> {
+        let at = self.extended_capability(extended_id::LTR)?;
+        let register = self.backend.config_read(cpu, at + ltr::MAX_SNOOP).await;
+        Some(ltr::decode(register as u16).as_ps() / 1000)
     }
 
     /// Segment and BDF.
@@ -217,6 +236,11 @@ impl Function {
     /// Offset of the AER capability.
     pub fn aer(&self) -> Option<u16> {
         self.extended_capability(extended_id::AER)
+    }
+
+    /// Offset of the capability of downstream port containment.
+    pub(super) fn containment(&self) -> Option<u16> {
+        self.extended_capability(extended_id::DPC)
     }
 
     /// Whether drivers' accesses reach it.
@@ -280,6 +304,28 @@ impl Function {
         let range = self.backend.map_bar(bar, range)?;
         let region = Region::new(Rc::clone(cores), range.start + offset, length, kind, self.reach.clone());
         Ok(Mmio::new(Rc::new(region)))
+    }
+
+    /// Sizes that a BAR can get, the largest first: up to `most`, but not below what it has after a reset.
+    pub(super) fn sizes_of(&self, number: u8, bar: &Bar, most: Option<u64>) -> Vec<u64> {
+        let resizable = self.resizable.iter().find(|own| own.bar == number);
+        let most = most.unwrap_or(bar.size).max(bar.size);
+        let sizes: Vec<u64> = resizable.map(|own| own.sizes(bar.size, most).collect()).unwrap_or_default();
+        if sizes.is_empty() { vec![bar.size] } else { sizes }
+    }
+
+    /// Writes the sizes of BARs that can be resized.
+    pub(super) async fn write_sizes(&self, cpu: &Cpu) {
+        for own in &self.resizable {
+            if let Some(bar) = self.bars.get(own.bar) {
+                own.set(cpu, &*self.backend, bar.size).await;
+            }
+        }
+    }
+
+    /// Possible sizes of the BARs that can be resized, bit n for 2^n MiB.
+    pub fn resizable_bars(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
+        self.resizable.iter().map(|own| (own.bar, own.mask()))
     }
 
     /// Writes a BAR's address to its register, or registers if it has 64 bits.

@@ -13,6 +13,7 @@ use wire::pcie::config::{header, pcie_cap, slot};
 use super::aer::Errors;
 use super::backend::{Backend, OWN_SEGMENT};
 use super::base::PciBase;
+use super::containment::Containment;
 use super::drivers::Drivers;
 use super::enumerate::Enumerator;
 use super::function::{Function, SLOT_EVENTS, SLOT_INTERRUPTS};
@@ -27,6 +28,7 @@ pub(super) struct Ports {
     pub topology: Rc<Topology>,
     pub interrupts: Rc<Interrupts>,
     pub errors: Errors,
+    pub containment: Containment,
     pub enumerator: Enumerator,
     pub space: Rc<AddressSpace>,
     pub drivers: Rc<Drivers>,
@@ -55,6 +57,7 @@ impl Ports {
             let (ports, port) = (ports.upgrade(), port.upgrade());
             Box::pin(async move {
                 if let Some((ports, port)) = ports.zip(port) {
+                    ports.containment.event(&cpu, &port).await;
                     ports.errors.event(&cpu, &port).await;
                     ports.slot_event(&cpu, &port).await;
                 }
@@ -66,6 +69,7 @@ impl Ports {
             return;
         }
         self.errors.start(cpu, bridge).await;
+        self.enumerator.settings.contain(cpu, bridge).await;
         if let Some(pcie) = bridge.slot() {
             bridge.forget_slot_events(cpu).await;
             let before = bridge.backend.read_u16(cpu, pcie + slot::CONTROL).await;
@@ -85,6 +89,9 @@ impl Ports {
             }
             bridge.backend.write_u16(cpu, pcie + slot::STATUS, seen & SLOT_EVENTS).await;
             status |= seen;
+        }
+        if status & slot::STATUS_LINK_CHANGED != 0 && self.containment.event(cpu, bridge).await {
+            status &= !slot::STATUS_LINK_CHANGED;
         }
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
             return;

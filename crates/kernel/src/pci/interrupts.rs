@@ -279,6 +279,29 @@ impl Interrupts {
         }
     }
 
+    /// Masks or unmasks interrupts of one function: all by its function mask, some in its MSI-X table.
+    pub async fn mask_some(&self, cpu: &Cpu, irqs: &[Irq], masked: bool) -> Result<(), Error> {
+        let owner = irqs.first().and_then(|&irq| self.owner_of(irq));
+        let (function, _) = owner.ok_or(Error::Invalid)?;
+        let own = self.of(&function);
+        if !irqs.iter().all(|irq| own.contains(irq)) {
+            return Err(Error::Invalid);
+        }
+        let at = function.capability(id::MSIX).ok_or(Error::NotSupported)?;
+        if irqs.len() == own.len() {
+            let control = function.backend.read_u16(cpu, at + msix::CONTROL).await;
+            let mask = if masked { msix::FUNCTION_MASK } else { 0 };
+            let control = control & !msix::FUNCTION_MASK | mask;
+            function.backend.write_u16(cpu, at + msix::CONTROL, control).await;
+        }
+        if irqs.len() < own.len() || !masked {
+            irqs.iter().for_each(|&irq| self.mask(cpu, &function, irq, masked));
+        }
+        // Posted writes to the table have arrived when this returns.
+        function.backend.config_read(cpu, at).await;
+        Ok(())
+    }
+
     /// Frees all interrupts of a function.
     pub async fn free(&self, cpu: &Cpu, function: &Function) {
         let own = self.allocated.borrow_mut().remove(&function.at());

@@ -79,6 +79,14 @@ impl VirtualFunctions {
         self.iovs.borrow_mut().insert(function.at(), Rc::new(iov));
     }
 
+    /// Tells a function whether the port above forwards by all eight bits of the function number, as soon as that is known (Linux:
+    /// `sriov_init`; lspci shows it without virtual functions, too).
+    pub async fn tell_hierarchy(&self, cpu: &Cpu, function: &Function) {
+        let Some(iov) = self.of(function) else { return };
+        let hierarchy = self.hierarchy(cpu, function).await;
+        function.backend.write_u16(cpu, iov.at + sriov::CONTROL, hierarchy).await;
+    }
+
     /// BARs of a function's virtual functions: number, first BAR, bytes of all.
     pub fn bars(&self, function: &Function) -> Vec<(u8, Bar, u64)> {
         let Some(iov) = self.of(function) else { return Vec::new() };
@@ -181,7 +189,8 @@ impl VirtualFunctions {
     ) -> Rc<Function> {
         let node = self.base.node_of(&*way);
         let capabilities = CapabilityLists::read(cpu, &*way).await;
-        let probed = Probed { identity, header_type: 0, capabilities, bars };
+        let resizable = Vec::new();
+        let probed = Probed { identity, header_type: 0, capabilities, bars, resizable };
         let above = (physical.parent, Some(physical.bdf));
         let function = Rc::new(Function::new(physical.beside(id), way, above, node, probed));
         function.max_payload.set(physical.max_payload.get());

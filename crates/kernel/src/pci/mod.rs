@@ -7,6 +7,7 @@
 //! | `backend`, `mmio` | access to functions: configuration space, BARs |
 //! | `resources` | allocation and layout of address space |
 //! | `addresses`, `capabilities` | BARs, windows and capabilities of a function |
+//! | `resize` | BARs that can be resized |
 //! | `function` | a function and its registers |
 //! | `probe` | reads what a function is |
 //! | `topology` | all functions: hierarchies, IOMMU groups |
@@ -18,6 +19,7 @@
 //! | `drivers` | binding and unbinding |
 //! | `recovery` | resets, and recovery from errors |
 //! | `aer` | error reports |
+//! | `containment` | ports that took their link down after an error |
 //! | `hotplug` | ports, and functions that come and go |
 //! | `device`, `tree` | the interfaces for drivers and for inspection |
 
@@ -26,6 +28,7 @@ mod aer;
 mod backend;
 mod base;
 mod capabilities;
+mod containment;
 mod device;
 mod drivers;
 mod enumerate;
@@ -36,6 +39,7 @@ mod iov;
 mod mmio;
 mod probe;
 mod recovery;
+mod resize;
 mod resources;
 mod settings;
 mod space;
@@ -65,6 +69,7 @@ use crate::dma::{Dma, FunctionDma, Member};
 use crate::ground::Inventory;
 use crate::irq::Irqs;
 use aer::Errors;
+use containment::Containment;
 use device::DriverFunction;
 use drivers::Drivers;
 use enumerate::Enumerator;
@@ -102,10 +107,11 @@ impl Pci {
         let base = PciBase { params, cores: kernel.cores, log: kernel.log, irqs, dma };
         let topology = Topology::new(Rc::clone(&base.dma));
         let dma = Rc::clone(&base.dma);
-        let settings = Rc::new(Settings { max_read_request: params.max_read_request, dma });
+        let (max_read_request, containment) = (params.max_read_request, params.containment);
+        let settings = Rc::new(Settings { max_read_request, containment, dma });
         let interrupts = Rc::new(Interrupts::new(base.clone(), Rc::clone(&topology)));
         let iov = Rc::new(VirtualFunctions::new(base.clone(), Rc::clone(&topology)));
-        let free = resources::apertures(inventory);
+        let free = resources::apertures(inventory, params.high_space);
         let space = AddressSpace::new(base.clone(), Rc::clone(&topology), Rc::clone(&iov), free);
         let space = Rc::new(space);
         let enumerator = Enumerator {
@@ -142,6 +148,12 @@ impl Pci {
                 base: base.clone(),
                 topology: Rc::clone(&topology),
                 recovery: Rc::clone(&recovery),
+                tally: Rc::clone(&tally),
+            };
+            let containment = Containment {
+                base: base.clone(),
+                topology: Rc::clone(&topology),
+                recovery: Rc::clone(&recovery),
                 tally,
             };
             let ports = Rc::new_cyclic(|me| Ports {
@@ -150,6 +162,7 @@ impl Pci {
                 topology: Rc::clone(&topology),
                 interrupts: Rc::clone(&interrupts),
                 errors,
+                containment,
                 enumerator,
                 space,
                 drivers: Rc::clone(&drivers),
@@ -236,6 +249,21 @@ impl Pci {
     /// Removes an added function. With `gone`, it was removed without notice and is not accessed.
     pub async fn remove_function(&self, cpu: &Cpu, at: FunctionAddress, gone: bool) -> Result<(), Error> {
         self.ports.remove_function(cpu, at, gone).await
+    }
+
+    /// Lets the port above a function contain it.
+    pub async fn contain(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
+        let function = self.function(at).ok_or(Error::NoDevice)?;
+        let port = self.topology.above(&function).ok_or(Error::NotSupported)?;
+        match self.ports.containment.trigger(cpu, &port).await {
+            true => Ok(()),
+            false => Err(Error::NotSupported),
+        }
+    }
+
+    /// Masks or unmasks some of a function's interrupts, or all at once.
+    pub async fn mask_irqs(&self, cpu: &Cpu, irqs: &[Irq], masked: bool) -> Result<(), Error> {
+        self.interrupts.mask_some(cpu, irqs, masked).await
     }
 
     /// Moves an interrupt to another core.

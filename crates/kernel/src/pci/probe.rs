@@ -10,6 +10,7 @@ use wire::pcie::{Bdf, FunctionAddress};
 use super::backend::Backend;
 use super::capabilities::CapabilityLists;
 use super::function::{Function, Probed};
+use super::resize::Resizable;
 
 /// Reads the identity, capabilities and BARs of a function, if there is one.
 pub(super) async fn probe(
@@ -34,7 +35,8 @@ pub(super) async fn probe(
     let bars = if is_bridge { 2 } else { 6 };
     let capabilities = CapabilityLists::read(cpu, &*way).await;
     let bars = size_bars(cpu, &*way, bars).await;
-    let probed = Probed { identity, header_type: kind, capabilities, bars };
+    let resizable = Resizable::read(cpu, &*way, &capabilities).await;
+    let probed = Probed { identity, header_type: kind, capabilities, bars, resizable };
     Some(Rc::new(Function::new(at, way, (parent, None), node, probed)))
 }
 

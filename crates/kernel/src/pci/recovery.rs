@@ -11,7 +11,7 @@ use platform::cpu::Cpu;
 use platform::pci::{ChannelState, Recovery as Verdict};
 use units::Duration;
 use wire::pcie::FunctionAddress;
-use wire::pcie::config::{header, pcie_cap, slot};
+use wire::pcie::config::{dpc, header, pcie_cap, slot};
 
 use super::base::PciBase;
 use super::drivers::Drivers;
@@ -25,6 +25,15 @@ use super::topology::Topology;
 const HELD: Duration = Duration::from_ms(2);
 /// From a conventional reset until functions must answer (base spec 6.6.1).
 const SETTLES: Duration = Duration::from_ms(100);
+
+/// How what is below a port is reset, and its link comes up again.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// By a reset of the bus.
+    Reset,
+    /// The port has contained it, which this ends; the offset of the capability.
+    Release(u16),
+}
 
 /// Resets functions and recovers them from errors.
 pub(super) struct Recovery {
@@ -47,7 +56,7 @@ impl Recovery {
                 Some(port) if ports.contains(&port.at()) => {}
                 Some(port) => {
                     ports.push(port.at());
-                    self.recover_below(cpu, &port).await;
+                    self.recover_below(cpu, &port, Way::Reset).await;
                 }
                 // A function integrated in the root complex has no link to reset.
                 None => self.recover_one(cpu, function, ChannelState::Frozen).await,
@@ -93,8 +102,8 @@ impl Recovery {
         }
     }
 
-    /// Resets everything below a port.
-    async fn recover_below(&self, cpu: &Cpu, port: &Rc<Function>) {
+    /// Resets everything below a port, and returns it to the drivers.
+    pub async fn recover_below(&self, cpu: &Cpu, port: &Rc<Function>, way: Way) {
         let below = self.topology.behind(port);
         below.iter().for_each(|function| function.reach.freeze(true));
         let mut asked = Vec::new();
@@ -104,7 +113,10 @@ impl Recovery {
                 asked.push((function, binding, verdict));
             }
         }
-        let is_back = self.reset_bus(cpu, port).await;
+        let is_back = match way {
+            Way::Reset => self.reset_bus(cpu, port).await,
+            Way::Release(containment) => self.release(cpu, port, containment).await,
+        };
         below.iter().for_each(|function| function.reach.freeze(false));
         // Virtual functions are restored with their physical one.
         for function in below.iter().filter(|function| is_back && function.physical.is_none()) {
@@ -129,6 +141,7 @@ impl Recovery {
             self.interrupts.restore(cpu, function).await;
             return;
         }
+        function.write_sizes(cpu).await;
         for (number, bar) in function.bars.numbered() {
             function.set_bar(cpu, number, bar.address).await;
         }
@@ -141,8 +154,10 @@ impl Recovery {
                 function.set_window(cpu, number, start, length).await;
             }
             self.settings.isolate(cpu, function).await;
+            self.settings.contain(cpu, function).await;
         }
         self.settings.set_sizes(cpu, function, function.max_payload.get()).await;
+        self.settings.enable_latency(cpu, function).await;
         let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;
         function.backend.write_u16(cpu, header::COMMAND, on).await;
         self.interrupts.restore(cpu, function).await;
@@ -197,6 +212,18 @@ impl Recovery {
         }
         self.restore(cpu, function).await;
         Ok(())
+    }
+
+    /// Lets the link below a port that contained it train (Linux: `dpc_reset_link`). Returns whether it came up.
+    async fn release(&self, cpu: &Cpu, port: &Function, containment: u16) -> bool {
+        let done = dpc::STATUS_TRIGGERED | dpc::STATUS_INTERRUPT;
+        port.backend.write_u16(cpu, containment + dpc::STATUS, done).await;
+        cpu.sleep(SETTLES).await;
+        if let Some(pcie) = port.slot() {
+            // The link was down and is up again without a removal (Linux: `pci_dpc_recovered`).
+            port.backend.write_u16(cpu, pcie + slot::STATUS, slot::STATUS_LINK_CHANGED).await;
+        }
+        port.link_is_active(cpu).await
     }
 
     /// Resets the bus below a port. Returns whether the link came up again.

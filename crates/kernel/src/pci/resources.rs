@@ -68,14 +68,14 @@ impl Aperture {
 }
 
 /// Address space below 4 GiB, from the end of memory to the interrupt controllers, and above all memory.
-pub(super) fn apertures(inventory: &Inventory) -> [Aperture; 2] {
+/// Above, `high_space` bytes at most.
+pub(super) fn apertures(inventory: &Inventory, high_space: Option<u64>) -> [Aperture; 2] {
     let ends = || inventory.memory.iter().flatten().map(|&(base, bytes)| base.0 + bytes);
     let low = ends().filter(|&end| end <= 4 << 30).max().unwrap_or(0).max(2 << 30);
     let high = ends().max().unwrap_or(0).max(1 << 40);
-    [
-        Aperture::new(low.next_multiple_of(256 << 20), 0xfe00_0000),
-        Aperture::new(high.next_multiple_of(1 << 40), 1 << 45),
-    ]
+    let high = high.next_multiple_of(1 << 40);
+    let end = high_space.map_or(1 << 45, |space| (high + space).min(1 << 45));
+    [Aperture::new(low.next_multiple_of(256 << 20), 0xfe00_0000), Aperture::new(high, end)]
 }
 
 /// The bridge window for a BAR: 0 below 4 GiB, 1 prefetchable above.

@@ -3,15 +3,22 @@
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use wire::pcie::config::{acs, header, pcie_cap};
+use units::Duration;
+use wire::pcie::config::caps::extended_id;
+use wire::pcie::config::{acs, dpc, header, ltr, pcie_cap};
 
 use super::function::Function;
 use crate::dma::Dma;
+
+/// Longest latency that devices may report (lspci of Intel workstations: Max snoop latency 3145728ns).
+const LONGEST_LATENCY: Duration = Duration::from_ns(3_145_728);
 
 /// Programs these settings.
 pub(super) struct Settings {
     /// Max read request size (bytes).
     pub max_read_request: u32,
+    /// Errors that ports contain.
+    pub containment: dpc::Trigger,
     pub dma: Rc<Dma>,
 }
 
@@ -31,6 +38,43 @@ impl Settings {
         if function.has_link_below() && function.bdf != function.root {
             function.isolates.set(able == ALL);
         }
+    }
+
+    /// Lets a function report the latency that it tolerates if all ports `above` it take that, the root port first (Linux:
+    /// `pci_configure_ltr`).
+    pub async fn report_latency(&self, cpu: &Cpu, above: &[Rc<Function>], function: &Function) {
+        for port in above.iter().map(|port| &**port).chain([function]) {
+            let Some(pcie) = port.pcie() else { return };
+            let capabilities = port.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES_2).await;
+            if capabilities & pcie_cap::CAPABILITIES_2_LATENCY == 0 {
+                return;
+            }
+        }
+        for port in above.iter().map(|port| &**port).chain([function]) {
+            if !port.latency_path.replace(true) {
+                self.enable_latency(cpu, port).await;
+            }
+        }
+    }
+
+    /// Enables reports of tolerated latency. What firmware leaves as their maximum is written here, too.
+    pub async fn enable_latency(&self, cpu: &Cpu, function: &Function) {
+        let Some(pcie) = function.pcie().filter(|_| function.latency_path.get()) else { return };
+        if let Some(at) = function.extended_capability(extended_id::LTR) {
+            let most = u32::from(ltr::encode(LONGEST_LATENCY));
+            function.backend.config_write(cpu, at + ltr::MAX_SNOOP, most | most << 16, 0xf).await;
+        }
+        let at = pcie + pcie_cap::DEVICE_CONTROL_2;
+        let control = function.backend.read_u16(cpu, at).await;
+        function.backend.write_u16(cpu, at, control | pcie_cap::CONTROL_2_LATENCY).await;
+    }
+
+    /// Lets a port with error reporting contain errors below it, if it can (Linux: `dpc_enable`).
+    pub async fn contain(&self, cpu: &Cpu, port: &Function) {
+        let Some(at) = port.containment().filter(|_| port.aer().is_some()) else { return };
+        let before = port.backend.read_u16(cpu, at + dpc::CONTROL).await & !dpc::CONTROL_TRIGGER;
+        let control = before | self.containment as u16 | dpc::CONTROL_INTERRUPT;
+        port.backend.write_u16(cpu, at + dpc::CONTROL, control).await;
     }
 
     /// Sets payload and read request sizes of a hierarchy, given without virtual functions, and enables memory decoding.

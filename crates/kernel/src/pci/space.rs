@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
+use units::Bytes;
 use wire::pcie::config::Bar;
 use wire::pcie::{Bdf, FunctionAddress};
 
@@ -148,6 +149,59 @@ impl AddressSpace {
         bridge.set_window(cpu, window, start, length).await;
     }
 
+    /// Enlarges BARs that can be resized as far as the kernel's parameter asks and the address space suffices for what is present:
+    /// while it does not, the largest gets the next smaller size.
+    pub async fn resize(&self, cpu: &Cpu, roots: &[Rc<Function>]) {
+        let Some(wanted) = self.base.params.resizable_bars else { return };
+        let mut all = Vec::new();
+        for function in self.topology.all() {
+            for (number, bar) in function.bars.numbered() {
+                let sizes = function.sizes_of(number, &bar, Some(wanted));
+                if sizes.len() > 1 {
+                    function.bars.resize(number, sizes[0]);
+                    all.push((Rc::clone(&function), number, sizes, 0));
+                }
+            }
+        }
+        while !self.all_fit(roots) {
+            let smaller = all.iter_mut().filter(|(_, _, sizes, chosen)| chosen + 1 < sizes.len());
+            let Some((function, number, sizes, chosen)) =
+                smaller.max_by_key(|(_, _, sizes, chosen)| sizes[*chosen])
+            else {
+                break;
+            };
+            *chosen += 1;
+            function.bars.resize(*number, sizes[*chosen]);
+        }
+        for (function, number, sizes, chosen) in all {
+            self.tell_size(&function, number, &sizes, chosen);
+            function.write_sizes(cpu).await;
+        }
+    }
+
+    /// Logs which of its sizes a BAR has got, with a warning if it is not the first.
+    fn tell_size(&self, function: &Function, number: u8, sizes: &[u64], chosen: usize) {
+        let [wanted, got] = [sizes[0], sizes[chosen]].map(Bytes::new);
+        match chosen {
+            0 => self.base.log.write(format!("pci {function}: BAR {number} resized to {got}")),
+            _ => self
+                .base
+                .log
+                .warn(format!("pci {function}: BAR {number} gets {got}: no address space for {wanted}")),
+        }
+    }
+
+    /// Whether the address space suffices for everything below root ports, without room for hot-plug.
+    fn all_fit(&self, roots: &[Rc<Function>]) -> bool {
+        (0..2).all(|window| {
+            let mut free = self.free.borrow()[window].clone();
+            roots.iter().all(|root| {
+                let (length, alignment) = self.needs(root, window, false);
+                free.take(length, alignment).is_some()
+            })
+        })
+    }
+
     /// Reserves windows for everything below root ports. If address space is short, room for hot-plug is only given from
     /// what is left when everything present has its own.
     pub fn reserve(&self, roots: &[Rc<Function>]) -> Vec<[Option<Reserved>; 2]> {
@@ -217,8 +271,19 @@ impl AddressSpace {
         bars.sort_by_key(|(n, bar)| (core::cmp::Reverse(bar.size), *n));
         for (number, bar) in bars {
             let Some(window) = window_of(bar.kind) else { continue };
-            match self.take(slot, window, (function.bdf, number), bar.size, bar.size) {
-                Some(at) => function.set_bar(cpu, number, at).await,
+            let sizes = function.sizes_of(number, &bar, self.base.params.resizable_bars);
+            let place = sizes.iter().enumerate().find_map(|(chosen, &size)| {
+                Some((chosen, self.take(slot, window, (function.bdf, number), size, size)?))
+            });
+            match place {
+                Some((chosen, at)) => {
+                    if sizes.len() > 1 {
+                        function.bars.resize(number, sizes[chosen]);
+                        self.tell_size(function, number, &sizes, chosen);
+                        function.write_sizes(cpu).await;
+                    }
+                    function.set_bar(cpu, number, at).await;
+                }
                 None => {
                     self.base.log.warn(format!("pci {}: no space for BAR {number}", function));
                     function.bars.give_up(|lacking, _| lacking == number);

@@ -62,6 +62,13 @@ impl Topology {
         self.function(function.beside(function.parent?))
     }
 
+    /// All bridges above a function, the root port first.
+    pub fn path_to(&self, function: &Function) -> Vec<Rc<Function>> {
+        let mut path: Vec<_> = std::iter::successors(self.above(function), |port| self.above(port)).collect();
+        path.reverse();
+        path
+    }
+
     /// Whether any function can access a byte of a range of memory.
     pub fn reach(&self, at: PhysAddr, length: u64) -> bool {
         self.all().iter().any(|function| {

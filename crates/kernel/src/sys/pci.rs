@@ -61,6 +61,9 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
         let last = bar.address + bar.size.saturating_sub(1);
         node = node.with(format!("resource{n}"), format!("{:#x} {last:#x} {kind}", bar.address));
     }
+    for (n, sizes) in function.resizable_bars() {
+        node = node.with(format!("resource{n}_resize"), format!("{sizes:016x}"));
+    }
     if let Some((secondary, subordinate)) = info.buses {
         node = node.with("secondary_bus_number", secondary).with("subordinate_bus_number", subordinate);
         for (name, window) in ["memory_window", "prefetchable_window"].iter().zip(info.windows) {
@@ -76,6 +79,9 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
             .with("current_link_speed", speed(status))
             .with("current_link_width", status >> 4 & 0x3f)
             .with("max_payload_bytes", kernel.pci.info(function).max_payload);
+    }
+    if let Some(most) = function.latency_maximum(cpu).await {
+        node = node.with("ltr_enabled", u8::from(function.latency_path.get())).with("ltr_max_snoop_ns", most);
     }
     if let Some(errors) = function.errors() {
         node = node

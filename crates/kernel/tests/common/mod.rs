@@ -75,6 +75,10 @@ pub struct Model {
     pub functions: u8,
     /// Bytes of its second BAR.
     pub bar: u64,
+    /// What it can be resized to.
+    pub most_bar: Option<u64>,
+    /// Latency that it tolerates.
+    pub tolerance: Option<Duration>,
     pub generation: Generation,
     pub ten_bit_tags: bool,
     pub vectors: u16,
@@ -86,6 +90,8 @@ impl Default for Model {
             device: DEVICE,
             functions: 1,
             bar: 1 << 20,
+            most_bar: None,
+            tolerance: None,
             generation: Generation::Gen3,
             ten_bit_tags: false,
             vectors: 8,
@@ -114,6 +120,7 @@ impl Device for Copier {
             .bar64(2, self.model.bar, true)
             .pcie(PcieParams {
                 ten_bit_tags: self.model.ten_bit_tags,
+                latency_tolerance: self.model.tolerance,
                 ..PcieParams::endpoint(self.model.generation, Width::X8)
             })
             .msix(MsixLayout {
@@ -123,9 +130,12 @@ impl Device for Copier {
                 pending_bar: 0,
                 pending_offset: 0x3000,
             })
-            .aer()
-            .build()
-            .unwrap();
+            .aer();
+        let config = match self.model.most_bar {
+            Some(most) => config.resizable_bar(2, most),
+            None => config,
+        };
+        let config = config.build().unwrap();
         let functions = 0..self.model.functions;
         functions.map(|_| Function { port: PortIndex(0), config: config.clone() }).collect()
     }

@@ -48,7 +48,16 @@ pub(super) fn settle(scenario: &ComputerScenario, hosts: &mut [HostSetup], wrong
 }
 
 /// Events that a simulated kernel takes part in.
-const OF_A_KERNEL: [Deed; 5] = [Deed::MoveTask, Deed::SetAffinity, Deed::Crash, Deed::PowerOff, Deed::Reboot];
+const OF_A_KERNEL: [Deed; 8] = [
+    Deed::MoveTask,
+    Deed::SetAffinity,
+    Deed::Mask,
+    Deed::Unmask,
+    Deed::Contain,
+    Deed::Crash,
+    Deed::PowerOff,
+    Deed::Reboot,
+];
 
 /// Keys of a host that concern a simulated kernel, with their places.
 fn simulated_only(entry: &HostEntry) -> Vec<(&crate::source::Place, &'static str)> {

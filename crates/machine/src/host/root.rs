@@ -135,6 +135,12 @@ record! {
         inbound_completion_latency: Figure<Duration>,
         /// Whether root ports have access control services; false if not given.
         access_control: Option<Figure<bool>>,
+        /// Whether root ports forward to functions beyond the eighth of a device (ARI); true if not given.
+        ari_forwarding: Option<Figure<bool>>,
+        /// Whether root ports can take their link down after an error below (downstream port containment); false if not given.
+        containment: Option<Figure<bool>>,
+        /// Whether root ports take reports of the latency that devices tolerate (LTR); false if not given.
+        latency_reports: Option<Figure<bool>>,
         /// Whether a request for a device below the port from which it came is sent back there, as required if a
         /// switch's access control redirects it; rejected if not given.
         reflects_peers: Option<Figure<bool>>,

@@ -9,13 +9,18 @@ use std::rc::Rc;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::link::ErrorInjector;
+use hardware::switch::UPSTREAM;
+use kernel::Kernel;
 use machine::{
     Action, ComputerSetup, Condition, EventCounter, LinkErrors, LinkPlace, NetCounter, Placed, ProgramSetup,
     Setting, Trigger,
 };
 use platform::Error;
 use platform::cpu::CpuId;
+use platform::device::PortIndex;
+use platform::irq::Irq;
 use units::{Duration, Time};
+use wire::pcie::{FunctionAddress, Segment};
 use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
@@ -308,6 +313,8 @@ impl<'a> Events<'a> {
             }
             Action::SetAffinity { host, .. }
             | Action::PowerOffVm(host, _)
+            | Action::Mask { host, .. }
+            | Action::Contain { host, .. }
             | Action::Set(
                 Setting::Net(host, ..)
                 | Setting::IoTimeout(host, ..)
@@ -345,6 +352,10 @@ impl<'a> Events<'a> {
             Action::SetAffinity { host, device, number, cpus } => {
                 self.set_affinity(n, computers, (*host, device), *number, &cores(cpus));
             }
+            Action::Mask { host, device, number, masked } => {
+                self.mask(n, computers, (*host, device), *number, *masked);
+            }
+            Action::Contain { host, link } => self.contain(n, computers, *host, *link),
             Action::Set(setting) => self.set(n, computers, setting),
             Action::ErrorRate { link, errors, rate } => {
                 self.set_error_rate(computers, *link, (*errors, *rate), n);
@@ -450,28 +461,68 @@ impl<'a> Events<'a> {
         to: &[CpuId],
     ) {
         let kernel = &computers.hosts()[host].kernel;
-        let all = kernel.interrupts_of(device);
-        let chosen: Vec<_> = match number {
-            Some(number) => all.get(number).copied().into_iter().collect(),
-            None => all.clone(),
-        };
+        let (chosen, lacking) = interrupts_of(kernel, device, number);
         let moves = chosen.iter().zip(to.iter().cycle()).map(|(&irq, &to)| kernel.set_irq_affinity(irq, to));
         let moves: Vec<_> = moves.collect();
         let device = device.to_owned();
         self.tell(n, computers, async move {
             if moves.is_empty() {
-                let why = match number.filter(|_| !all.is_empty()) {
-                    Some(number) => {
-                        format!("{device} has no interrupt {number}: it has 0 to {}", all.len() - 1)
-                    }
-                    None => format!("{device} has no interrupts now"),
-                };
-                return Err(Failure(why));
+                return Err(lacking);
             }
             for moved in moves {
                 moved.await.map_err(|error: Error| Failure::about(&device, error))?;
             }
             Ok(())
+        });
+    }
+
+    /// Masks or unmasks one or all interrupts of a device in its function.
+    fn mask(
+        &self,
+        n: usize,
+        computers: &Computers,
+        (host, device): (usize, &str),
+        number: Option<usize>,
+        masked: bool,
+    ) {
+        let kernel = &computers.hosts()[host].kernel;
+        let (chosen, lacking) = interrupts_of(kernel, device, number);
+        let is_none = chosen.is_empty();
+        let masking = kernel.mask_irqs(chosen, masked);
+        let device = device.to_owned();
+        self.tell(n, computers, async move {
+            if is_none {
+                return Err(lacking);
+            }
+            masking.await.map_err(|error| match error {
+                Error::NotSupported => Failure(format!("{device} has no MSI-X vectors to mask")),
+                error => Failure::about(&device, error),
+            })
+        });
+    }
+
+    /// Has the port above a link contain what is below it.
+    fn contain(&self, n: usize, computers: &Computers, host: usize, link: LinkPlace) {
+        let hosts = computers.hosts();
+        let below = computers.simulation().with(|fabric, _| match link {
+            LinkPlace::Switch(owner, switch) => {
+                let (id, _) = hosts[owner].switches[switch];
+                Some(fabric.switch(id).id(UPSTREAM))
+            }
+            LinkPlace::Device(owner, device, port) => {
+                let registers = &fabric.endpoint(hosts[owner].devices[device]).core.registers;
+                registers.physical_below(PortIndex(port)).next().map(|function| registers.id(function))
+            }
+            LinkPlace::Cable(_) | LinkPlace::NtbCable(_) => None,
+        });
+        let contained =
+            below.map(|bdf| hosts[host].kernel.contain(FunctionAddress { segment: Segment(0), bdf }));
+        self.tell(n, computers, async move {
+            let gone = || Failure("nothing is below the port now".to_owned());
+            contained.ok_or_else(gone)?.await.map_err(|error| match error {
+                Error::NoDevice => gone(),
+                error => error.into(),
+            })
         });
     }
 
@@ -501,6 +552,7 @@ impl<'a> Events<'a> {
                         LinkErrors::Poisoned => wire(0.0).poisoning(rate),
                         LinkErrors::LostCompletions => wire(0.0).losing_completions(rate),
                         LinkErrors::DamagedData => wire(0.0).damaging_unseen(rate),
+                        LinkErrors::DamagedHeaders => wire(0.0).damaging_headers(rate),
                     });
                     fabric.context(scheduler).with(link, |link, _| link.inject_errors(injector));
                 }
@@ -588,6 +640,20 @@ impl<'a> Events<'a> {
             self.ended.tell(FinishedProgram::new(subject, host, run, Duration::ZERO, outcome));
         }
     }
+}
+
+/// One or all interrupts of a device, and why there are none if so.
+fn interrupts_of(kernel: &Kernel, device: &str, number: Option<usize>) -> (Vec<Irq>, Failure) {
+    let all = kernel.interrupts_of(device);
+    let why = match number.filter(|_| !all.is_empty()) {
+        Some(number) => format!("{device} has no interrupt {number}: it has 0 to {}", all.len() - 1),
+        None => format!("{device} has no interrupts now"),
+    };
+    let chosen = match number {
+        Some(number) => all.get(number).copied().into_iter().collect(),
+        None => all,
+    };
+    (chosen, Failure(why))
 }
 
 fn cores(cpus: &[u16]) -> Vec<CpuId> {

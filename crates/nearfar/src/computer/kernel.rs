@@ -11,9 +11,10 @@ use drivers::nvme::NvmeCosts;
 use drivers::team::TeamCosts;
 use drivers::virtio_blk::VirtioBlkCosts;
 use drivers::virtio_net::VirtioNetCosts;
-use machine::{Diagnostics, Figure, HostSetup, KernelFile};
+use machine::{Diagnostics, ErrorTrigger, Figure, HostSetup, KernelFile};
 use units::Cycles;
 use virt::{VhostCosts, VirtCosts};
+use wire::pcie::config::dpc::Trigger;
 
 use crate::plain::{Plain, plain};
 
@@ -42,6 +43,13 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             spare_buses: pci.hpbussize.plain(),
             spare_memory: pci.hpmmiosize.plain(),
             spare_prefetchable: pci.hpmmioprefsize.plain(),
+            high_space: pci.mmio_high.as_ref().map(|space| space.value.get()),
+            resizable_bars: pci.resizable_bars.as_ref().map(|size| size.value.get()),
+            containment: match pci.containment() {
+                ErrorTrigger::Off => Trigger::Off,
+                ErrorTrigger::Fatal => Trigger::Fatal,
+                ErrorTrigger::NonFatal => Trigger::NonFatal,
+            },
         },
         block: plain!(block => BlockParams { read_ahead, dirty_limit, cache_limit }),
         inet: inet(file),

@@ -229,6 +229,9 @@ impl Reading {
         }
         for (number, port) in host.ports().iter().enumerate() {
             reading.used(Kind::RootPort, format!("port{number}"), 1, port.intake_busy(now).as_ps().into());
+            if port.latency_reports() > 0 {
+                reading.add(format!("port{number}/latency-reports"), Unit::Events, port.latency_reports());
+            }
             let peers = port.peer_writes_busy(now);
             reading.time(format!("port{number}/peer-writes-busy"), peers);
             reading.used(Kind::RootPort, format!("port{number}/peer-writes"), 1, peers.as_ps().into());
@@ -280,6 +283,7 @@ impl Reading {
             ("fatal", errors.fatal),
             ("recovered", errors.recovered),
             ("given-up", errors.failed),
+            ("contained", errors.contained),
         ] {
             self.add(format!("kernel/pcie-errors/{what}"), Unit::Events, count);
         }

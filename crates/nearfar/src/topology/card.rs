@@ -159,6 +159,7 @@ pub fn endpoint_port(link: &LinkCapability, generation: Generation, width: Width
         ten_bit_tags: link.tag_bits.value.get() == 10,
         access_control: given(&link.access_control, false).then_some(0),
         translation_queue: link.translation_queue.plain(),
+        latency_tolerance: link.latency_tolerance.as_ref().map(|tolerance| tolerance.value),
         ..PcieParams::endpoint(generation, width)
     }
 }

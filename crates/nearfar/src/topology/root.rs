@@ -44,6 +44,9 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         }),
         posted_release_latency, outbound_latency, posted_places, inbound_completion_latency,
         access_control: given(&root.access_control, false),
+        ari_forwarding: given(&root.ari_forwarding, true),
+        containment: given(&root.containment, false),
+        latency_reports: given(&root.latency_reports, false),
         reflects_peers: given(&root.reflects_peers, false),
         peer_reads: piece(&root.peer_read).map(|largest| PeerReads {
             largest,

@@ -17,7 +17,9 @@ pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
         ids: pci_id(&switch.pci_id),
         latency, cut_through, config_latency,
         max_payload: switch.link.mps_bytes.plain(),
-        acs: if switch.access_control.value { acs::USUAL } else { 0 }
+        acs: if switch.access_control.value { acs::USUAL } else { 0 },
+        containment: given(&switch.containment, false),
+        latency_reports: given(&switch.latency_reports, false)
     })
 }
 

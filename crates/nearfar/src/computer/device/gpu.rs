@@ -35,6 +35,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         pcie: endpoint_port(&gpu.link, generation, width),
         message: given(&controller.message, true),
         memory, aperture, memory_rate,
+        aperture_most: controller.aperture_most.as_ref().map(|most| most.value),
         copy_engines: engine.count.plain(),
         tags: engine.tags.plain(),
         read_request: engine.read_request.plain(),

@@ -5,7 +5,7 @@ use super::msix::MsixLayout;
 use super::space::Offsets;
 use super::{
     Bar, BarKind, ConfigSpace, EXTENDED, PcieParams, PortType, SIZE, SriovParams, acs, aer, ari, ats, caps,
-    header, msi, msix, pcie_cap, power_management, secondary, serial, sriov,
+    dpc, header, ltr, msi, msix, pcie_cap, power_management, rebar, secondary, serial, sriov,
 };
 use crate::pcie::{Generation, Width};
 use std::fmt;
@@ -37,6 +37,8 @@ pub struct Builder {
     is_virtual: bool,
     /// ACS and ATS settings of [`PcieParams`].
     services: (Option<u16>, Option<u8>),
+    /// Whether it reports tolerated latency to a link above.
+    reports_latency: bool,
     error: Option<ConfigError>,
 }
 
@@ -52,6 +54,7 @@ impl Builder {
             extended: (None, EXTENDED),
             is_virtual: false,
             services: (None, None),
+            reports_latency: false,
             error: None,
         }
     }
@@ -273,6 +276,9 @@ impl Builder {
             self.offsets.pcie = Some(at);
             self.offsets.port_type = Some(params.port_type);
             self.services = (params.access_control, params.translation_queue);
+            self.reports_latency =
+                !self.is_virtual && !params.port_type.has_link_below() && params.has_latency();
+            self.offsets.tolerated = params.latency_tolerance.filter(|_| self.reports_latency);
         }
         self
     }
@@ -315,6 +321,35 @@ impl Builder {
         self
     }
 
+    /// Downstream port containment, of a port with a link below that was added as such before.
+    pub fn containment(mut self) -> Self {
+        if !self.offsets.port_type.is_some_and(PortType::has_link_below) {
+            self.fail("containment of a function without a link below", 0_u64, "root and downstream ports");
+        } else if let Some(at) = self.extended(caps::extended_id::DPC, 1, dpc::LEN) {
+            dpc::emit(&mut self.image, at);
+            self.offsets.dpc = Some(at);
+        }
+        self
+    }
+
+    /// Lets the memory BAR `index`, which was added before, be resized from its size up to `most`, both powers of two from 1 MiB.
+    pub fn resizable_bar(mut self, index: u8, most: u64) -> Self {
+        let bar = self.bars.get(usize::from(index)).copied().flatten();
+        let Some(bar) = bar.filter(|bar| bar.kind.is_64() && rebar::can_express(bar.size, most)) else {
+            self.fail(
+                "largest size of a BAR",
+                most,
+                "powers of two from its size, of 1 MiB or more, to 128 TiB",
+            );
+            return self;
+        };
+        if let Some(at) = self.extended(caps::extended_id::REBAR, 1, rebar::LEN) {
+            rebar::emit(&mut self.image, at, index, (bar.size, most));
+            self.offsets.rebar = Some((at, index));
+        }
+        self
+    }
+
     /// Serial number.
     pub fn serial(mut self, serial: u64) -> Self {
         if let Some(at) = self.extended(caps::extended_id::SERIAL, 1, serial::LEN) {
@@ -349,7 +384,7 @@ impl Builder {
         self
     }
 
-    /// Access control and address translation services, which come after everything else.
+    /// Access control, latency reporting and address translation services, which come after everything else.
     fn emit_services(&mut self) {
         let (access_control, queue) = if self.is_virtual { (None, None) } else { self.services };
         if let Some(services) = access_control {
@@ -359,6 +394,12 @@ impl Builder {
                 acs::emit(&mut self.image, at, services);
                 self.offsets.acs = Some(at);
             }
+        }
+        if self.reports_latency
+            && let Some(at) = self.extended(caps::extended_id::LTR, 1, ltr::LEN)
+        {
+            ltr::emit(&mut self.image, at);
+            self.offsets.ltr = Some(at);
         }
         if let Some(depth) = queue {
             if !(1..=32).contains(&depth) {

@@ -30,8 +30,14 @@ pub mod extended_id {
     pub const ATS: u16 = 0x000f;
     /// Single-root I/O virtualisation.
     pub const SRIOV: u16 = 0x0010;
+    /// Resizable BARs.
+    pub const REBAR: u16 = 0x0015;
+    /// Latency tolerance reporting.
+    pub const LTR: u16 = 0x0018;
     /// Secondary PCI Express.
     pub const SECONDARY_PCIE: u16 = 0x0019;
+    /// Downstream port containment.
+    pub const DPC: u16 = 0x001d;
 }
 
 /// A capability in a list.

@@ -68,6 +68,8 @@ pub enum ConfigEffect {
     },
     /// Masks, severities or ECRC enables of AER, or Root Error Command, have changed.
     ErrorReporting,
+    /// Software triggers downstream port containment (`true`), or ends it by clearing its status.
+    Containment(bool),
     /// ACS Control was written.
     Acs {
         /// The new value.

@@ -65,6 +65,10 @@ pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
 pub const CAPABILITIES_2_ARI_FORWARDING: u32 = 1 << 5;
 /// Device control 2: enable ARI forwarding.
 pub const CONTROL_2_ARI_FORWARDING: u16 = 1 << 5;
+/// Device capabilities 2: latency tolerance reporting.
+pub const CAPABILITIES_2_LATENCY: u32 = 1 << 11;
+/// Device control 2: enable latency tolerance reporting.
+pub const CONTROL_2_LATENCY: u16 = 1 << 10;
 /// Link control: read completion boundary of 128 bytes.
 pub const LINK_CONTROL_RCB_128: u16 = 1 << 3;
 /// Link control: link disable (downstream ports).
@@ -134,6 +138,19 @@ pub struct PcieParams {
     /// Depth of the invalidate queue, 1 to 32, if it advertises address translation services. Virtual functions
     /// advertise none.
     pub translation_queue: Option<u8>,
+    /// Latency that the function tolerates, if it reports that. Virtual functions report none.
+    pub latency_tolerance: Option<Duration>,
+    /// Whether a port with a link below forwards by all eight bits of the function number (ARI).
+    pub ari_forwarding: bool,
+    /// Whether a port takes reports of tolerated latency, and passes them on.
+    pub latency_reports: bool,
+}
+
+impl PcieParams {
+    /// Whether it has the bits of latency tolerance reporting.
+    pub(super) const fn has_latency(&self) -> bool {
+        self.latency_tolerance.is_some() || self.latency_reports
+    }
 }
 
 impl PcieParams {
@@ -151,12 +168,16 @@ impl PcieParams {
             slot: None,
             access_control: None,
             translation_queue: None,
+            ari_forwarding: false,
+            latency_tolerance: None,
+            latency_reports: false,
         }
     }
 
     /// A port of a switch or root complex.
     pub const fn port(port_type: PortType, generation: Generation, width: Width) -> Self {
-        Self { port_type, function_level_reset: false, ..Self::endpoint(generation, width) }
+        let (function_level_reset, ari_forwarding) = (false, port_type.has_link_below());
+        Self { port_type, function_level_reset, ari_forwarding, ..Self::endpoint(generation, width) }
     }
 }
 
@@ -278,14 +299,16 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {
     image
         .value32(
             at + DEVICE_CAPABILITIES_2,
-            0x1f | if below { CAPABILITIES_2_ARI_FORWARDING } else { 0 }
+            0x1f | if p.ari_forwarding { CAPABILITIES_2_ARI_FORWARDING } else { 0 }
+                | if p.has_latency() { CAPABILITIES_2_LATENCY } else { 0 }
                 | if answers_ten_bits { CAPABILITIES_2_TEN_BIT_COMPLETER } else { 0 }
                 | if p.ten_bit_tags { CAPABILITIES_2_TEN_BIT_REQUESTER } else { 0 },
         )
         .rw16(
             at + DEVICE_CONTROL_2,
             0x031f
-                | if below { CONTROL_2_ARI_FORWARDING } else { 0 }
+                | if p.ari_forwarding { CONTROL_2_ARI_FORWARDING } else { 0 }
+                | if p.has_latency() { CONTROL_2_LATENCY } else { 0 }
                 | if p.ten_bit_tags { CONTROL_2_TEN_BIT_TAGS } else { 0 },
         );
 }

@@ -5,13 +5,14 @@ use super::msi::MsiState;
 use super::msix::{self, MsixLayout};
 use super::pcie_cap::CompletionTimeout;
 use super::{
-    Bar, BarKind, Builder, ConfigEffect, EXTENDED, PortType, PowerState, SIZE, acs, aer, ats, header,
-    pcie_cap, power_management, slot, sriov,
+    Bar, BarKind, Builder, ConfigEffect, EXTENDED, PortType, PowerState, SIZE, acs, aer, ats, dpc, header,
+    ltr, pcie_cap, power_management, rebar, slot, sriov,
 };
 use crate::pcie::IntxLine;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use units::Duration;
 
 /// Capability offsets; `None` if absent.
 #[derive(Clone, Copy, Default)]
@@ -23,6 +24,12 @@ pub(super) struct Offsets {
     pub msix: Option<u16>,
     pub pcie: Option<u16>,
     pub aer: Option<u16>,
+    pub dpc: Option<u16>,
+    pub ltr: Option<u16>,
+    /// The capability, and the BAR that can be resized.
+    pub rebar: Option<(u16, u8)>,
+    /// Latency that the function tolerates, if it reports that.
+    pub tolerated: Option<Duration>,
     pub acs: Option<u16>,
     pub ats: Option<u16>,
     pub sriov: Option<u16>,
@@ -108,10 +115,34 @@ impl ConfigSpace {
             // NumVFs is read-only while VFs are enabled (base spec 9.3.3.7).
             rw &= !0xffff;
         }
+        if let Some((control, index)) = self.offsets.rebar {
+            let low = header::BAR0 + 4 * u16::from(index);
+            let address = !(self.bar_size(index, 0) - 1);
+            match at.checked_sub(low) {
+                Some(0) => rw = address as u32 & lanes,
+                Some(4) => rw = (address >> 32) as u32 & lanes,
+                _ => {}
+            }
+            let sizes = self.dword(control + rebar::CAPABILITY);
+            if at == control + rebar::CONTROL && !rebar::can_be(sizes, rebar::size(old & !rw | value_in & rw))
+            {
+                // Another size is undefined: the write is dropped.
+                rw = 0;
+            }
+        }
         let cleared = old & value_in & word(&self.image.rw1c, at);
         let new = (old & !rw | value_in & rw) & !cleared;
         let triggered = value_in & word(&self.image.trigger, at);
         self.store(at, new);
+        if let Some((control, index)) =
+            self.offsets.rebar.filter(|(control, _)| at == control + rebar::CONTROL)
+        {
+            // Address bits that the new size does not have become 0.
+            let low = header::BAR0 + 4 * u16::from(index);
+            let offset = rebar::size(self.dword(control + rebar::CONTROL)) - 1;
+            self.update(low, offset as u32 & !0xf, 0);
+            self.update(low + 4, (offset >> 32) as u32, 0);
+        }
         let mut effects = Vec::new();
         self.report(at, old, new, triggered, cleared, &mut effects);
         effects
@@ -154,12 +185,16 @@ impl ConfigSpace {
         let changed = old ^ new;
         if cleared != 0 {
             out.push(ConfigEffect::StatusCleared { offset: at, bits: cleared });
+            let triggered = u32::from(dpc::STATUS_TRIGGERED);
+            if self.offsets.dpc.is_some_and(|c| at == c + dpc::STATUS) && cleared & triggered != 0 {
+                out.push(ConfigEffect::Containment(false));
+            }
         }
         if triggered | changed & !cleared == 0 {
             return;
         }
         match at {
-            _ if at >= EXTENDED => self.report_extended(at, new, out),
+            _ if at >= EXTENDED => self.report_extended(at, new, triggered, out),
             0x00..=0x3f => self.report_header(at, new, changed, out),
             _ => self.report_capability(at, new, changed, triggered, out),
         }
@@ -251,10 +286,17 @@ impl ConfigSpace {
         }
     }
 
-    fn report_extended(&self, at: u16, new: u32, out: &mut Vec<ConfigEffect>) {
+    fn report_extended(&self, at: u16, new: u32, triggered: u32, out: &mut Vec<ConfigEffect>) {
         let offsets = &self.offsets;
+        let software = u32::from(dpc::CONTROL_SOFTWARE) << 16;
+        if offsets.dpc.is_some_and(|c| at == c + dpc::CAPABILITY) && triggered & software != 0 {
+            out.push(ConfigEffect::Containment(true));
+        }
         if offsets.aer.is_some_and(|c| (c..c + aer::LEN).contains(&at)) {
             out.push(ConfigEffect::ErrorReporting);
+        }
+        if let Some((_, bar)) = offsets.rebar.filter(|(control, _)| at == control + rebar::CONTROL) {
+            out.push(ConfigEffect::BarMoved { bar });
         }
         if offsets.acs.is_some_and(|c| at == c + acs::CAPABILITY) {
             out.push(ConfigEffect::Acs { control: (new >> 16) as u16 });
@@ -349,7 +391,16 @@ impl ConfigSpace {
         let at = header::BAR0 + 4 * u16::from(index);
         let high = if bar.kind.is_64() { u64::from(self.dword(at + 4)) << 32 } else { 0 };
         let flags = if bar.kind == BarKind::Io { 3 } else { 0xf };
-        Some(Bar { address: high | u64::from(self.dword(at) & !flags), ..bar })
+        let size = self.bar_size(index, bar.size);
+        Some(Bar { address: high | u64::from(self.dword(at) & !flags), size, ..bar })
+    }
+
+    /// Current size of a BAR that can be resized, or else `size`.
+    fn bar_size(&self, index: u8, size: u64) -> u64 {
+        match self.offsets.rebar {
+            Some((at, resizable)) if resizable == index => rebar::size(self.dword(at + rebar::CONTROL)),
+            _ => size,
+        }
     }
 
     /// The memory BAR that contains all `len` bytes from `address` on, and the offset in it; `None` while memory is
@@ -455,9 +506,28 @@ impl ConfigSpace {
         self.offsets.acs.map_or(0, |at| (self.dword(at + acs::CAPABILITY) >> 16) as u16)
     }
 
+    /// Whether the function may report the latency that it tolerates, or a port takes such reports.
+    pub fn latency_enabled(&self) -> bool {
+        let bit = u32::from(pcie_cap::CONTROL_2_LATENCY);
+        self.offsets.pcie.is_some_and(|at| self.dword(at + pcie_cap::DEVICE_CONTROL_2) & bit != 0)
+    }
+
+    /// The latencies that the function reports for requests that snoop and for those that do not: what it tolerates, within the
+    /// maxima that software has set. `None` if it reports none.
+    pub fn tolerated_latencies(&self) -> Option<[Duration; 2]> {
+        let (at, tolerated) = self.offsets.ltr.zip(self.offsets.tolerated)?;
+        let most = self.dword(at + ltr::MAX_SNOOP);
+        Some([most, most >> 16].map(|most| tolerated.min(ltr::decode(most as u16))))
+    }
+
     /// Offset of the AER capability.
     pub fn aer_offset(&self) -> Option<u16> {
         self.offsets.aer
+    }
+
+    /// Offset of the capability of downstream port containment.
+    pub fn containment_offset(&self) -> Option<u16> {
+        self.offsets.dpc
     }
 
     /// Whether ECRC generation is enabled.

@@ -13,8 +13,10 @@
 
 use super::TlpError;
 use super::header::TYPE_MSG;
+use crate::pcie::config::ltr;
 use crate::pcie::{Bdf, IntxLine};
 use std::fmt;
+use units::Duration;
 
 /// Routing of a message (bits 2 to 0 of the type, base spec table 2-20).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +162,20 @@ impl Message {
         Self::plain(requester, Routing::ToRootComplex, code)
     }
 
+    /// Latency tolerance report (base spec 2.2.8.7): latencies for requests that snoop and for those that do not; `None` requires
+    /// nothing.
+    pub fn latency(requester: Bdf, latencies: [Option<Duration>; 2]) -> Self {
+        let [snoop, no_snoop] = latencies.map(|latency| ltr::encode_requirement(latency).to_be_bytes());
+        let content = [0, 0, 0, 0, no_snoop[0], no_snoop[1], snoop[0], snoop[1]];
+        Self { content, ..Self::plain(requester, Routing::Local, MessageCode::LTR) }
+    }
+
+    /// What a latency tolerance report says.
+    pub fn latencies(&self) -> Option<[Option<Duration>; 2]> {
+        let half = |at: usize| u16::from_be_bytes([self.content[at], self.content[at + 1]]);
+        (self.code == MessageCode::LTR).then(|| [6, 4].map(|at| ltr::decode_requirement(half(at))))
+    }
+
     /// Vendor-defined (base spec 2.2.8.6): vendor ID in bytes 10 and 11, the vendor's own in 12 to 15.
     pub const fn vendor(
         requester: Bdf,
@@ -228,6 +244,14 @@ impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if self.length_dw > 0 { "MsgD" } else { "Msg" };
         write!(f, "{name} {:?} {}", self.code, self.requester)?;
+        if let Some(latencies) = self.latencies() {
+            for (what, latency) in ["snoop", "no-snoop"].into_iter().zip(latencies) {
+                match latency {
+                    Some(latency) => write!(f, " {what} {latency}")?,
+                    None => write!(f, " {what} any")?,
+                }
+            }
+        }
         match (self.routing, self.target()) {
             (_, Some(target)) => write!(f, " to {target}")?,
             (Routing::ToRootComplex, _) => write!(f, " to root complex")?,
