@@ -54,6 +54,8 @@ record! {
             "who looks without pause never gets anywhere",
             "such as `100 ns`, and as much for `acquire_interval`",
         );
+        let tolerance = gpu.controller.clock_tolerance_ppm.value.get().into();
+        within.require_within("clock_tolerance_ppm", tolerance, (1, 10_000), "ppm are no oscillator's");
         let entries = gpu.controller.fetch_entries.value.get().into();
         within.require_within("fetch_entries", entries, (1, 512), "entries are not possible");
         let engine = &gpu.copy_engine;
@@ -114,6 +116,9 @@ record! {
         channel_load: Figure<Duration>,
         /// Polling interval of a semaphore that a channel waits for.
         acquire_interval: Figure<Duration>,
+        /// How far its clock may be from what its file says (parts per million): each board has an oscillator of its
+        /// own.
+        clock_tolerance_ppm: Figure<Count>,
         /// Time from a launch command until the kernel's first instruction.
         launch: Figure<Duration>,
         /// Time from a kernel's load until its request is at the link, and from the response there back to the

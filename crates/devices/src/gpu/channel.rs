@@ -15,7 +15,7 @@ use platform::device::FunctionIndex;
 use wire::gpu::{self as regs, Entry, Fault, GpuCommand, Place, SEMAPHORE_BYTES};
 
 use super::copy::{CopyEngines, Side};
-use super::program::Processors;
+use super::program::{BoardClock, Processors};
 use super::space::Space;
 use super::{GpuCounters, GpuParams};
 use crate::firmware::Port;
@@ -106,6 +106,7 @@ impl Channels {
                 params: Rc::clone(&params),
                 port: port.clone(),
                 space: Rc::clone(space),
+                clock: BoardClock::default(),
             },
             port,
             space: Rc::clone(space),

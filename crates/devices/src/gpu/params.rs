@@ -40,6 +40,9 @@ pub struct GpuParams {
     pub channel_load: Duration,
     /// Interval at which the semaphore of a waiting channel is polled.
     pub acquire_interval: Duration,
+    /// By how much its clock is slower than what these times say, in parts per billion: all that its programs do
+    /// takes longer by as much.
+    pub clock_error_ppb: i32,
     /// From a launch command to the program's first instruction, and from its last to the next command.
     pub launch: Duration,
     /// From a load instruction to its request at the link, and from the completion there back to the instruction.
@@ -78,6 +81,7 @@ impl GpuParams {
             fetch_entries: 128,
             channel_load: ns(3_000),
             acquire_interval: ns(500),
+            clock_error_ppb: 0,
             launch: ns(1_000),
             access: ns(200),
             store: ns(200),

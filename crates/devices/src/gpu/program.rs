@@ -1,5 +1,6 @@
 //! Programs on the GPU: loads and stores of its processors, to GPU memory and over the bus.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use units::Duration;
@@ -15,21 +16,45 @@ pub(super) struct Processors {
     pub params: Rc<GpuParams>,
     pub port: Port,
     pub space: Rc<Space>,
+    pub clock: BoardClock,
+}
+
+/// The clock of the processors, which no other board shares: two GPUs that wait for each other never keep their
+/// phases.
+#[derive(Default)]
+pub(super) struct BoardClock {
+    /// What of a picosecond is left of the times so far, in parts per billion.
+    left: Cell<u32>,
+}
+
+impl BoardClock {
+    /// How long a time takes if the clock is slower by this error.
+    fn takes(&self, time: Duration, error_ppb: i32) -> Duration {
+        const BILLION: i128 = 1_000_000_000;
+        let more = i128::from(time.as_ps()) * i128::from(error_ppb) + i128::from(self.left.get());
+        self.left.set(more.rem_euclid(BILLION) as u32);
+        Duration::from_ps((i128::from(time.as_ps()) + more.div_euclid(BILLION)).max(0) as u64)
+    }
 }
 
 impl Processors {
+    /// Takes a time of the GPU's own clock.
+    async fn pause(&self, time: Duration) {
+        self.space.pause(self.clock.takes(time, self.params.clock_error_ppb)).await;
+    }
+
     /// A program's load of a word over the bus.
     async fn loaded(&self, from: Side) -> Result<u64, Fault> {
-        self.space.pause(self.params.access).await;
+        self.pause(self.params.access).await;
         let value = self.space.load(from).await?;
-        self.space.pause(self.params.access).await;
+        self.pause(self.params.access).await;
         Ok(value)
     }
 
     /// A program's store of a word.
     async fn stored(&self, to: Side, value: u64) {
         if let Side::Bus(_) = to {
-            self.space.pause(self.params.store).await;
+            self.pause(self.params.store).await;
         }
         self.space.store(to, &value.to_le_bytes());
     }
@@ -42,20 +67,20 @@ impl Processors {
             return Ok(());
         }
         let half = self.params.local_load / 2;
-        self.space.pause(half).await;
+        self.pause(half).await;
         while self.space.load(polled).await? < value {
-            self.space.pause(self.params.poll_interval).await;
+            self.pause(self.params.poll_interval).await;
         }
         // The word was written by a peer, and takes time to become visible to programs.
-        self.space.pause(self.params.incoming + half).await;
+        self.pause(self.params.incoming + half).await;
         Ok(())
     }
 
     /// Runs a program to its end.
     pub async fn run(&self, context: u16, launch: Launch) -> Result<(), Fault> {
-        self.space.pause(self.params.launch).await;
+        self.pause(self.params.launch).await;
         if launch.program == Program::Busy {
-            self.space.pause(Duration::from_ns(launch.count.into())).await;
+            self.pause(Duration::from_ns(launch.count.into())).await;
             return Ok(());
         }
         let polled = self.space.resolve(context, launch.polled, 8)?;
@@ -74,5 +99,21 @@ impl Processors {
         let took = self.port.now().since(began).as_ps() / 1_000;
         self.space.store(result, &took.to_le_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over many short times the error adds up to what it is of their sum, though each is less than a picosecond.
+    #[test]
+    fn a_clock_that_is_off_by_little_is_off_in_the_long_run() {
+        let time = Duration::from_ns(10);
+        for (error_ppb, after_a_million) in [(0, 0), (30_000, 300_000), (-30_000, -300_000), (-7, -70)] {
+            let clock = BoardClock::default();
+            let took: u64 = (0..1_000_000).map(|_| clock.takes(time, error_ppb).as_ps()).sum();
+            assert_eq!(took as i64 - 10_000 * 1_000_000, after_a_million, "{error_ppb}");
+        }
     }
 }

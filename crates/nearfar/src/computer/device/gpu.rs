@@ -1,6 +1,7 @@
 //! GPUs.
 
 use devices::gpu::GpuParams;
+use engine::Rng;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{GPU_OTHER_TAGS, Gpu};
 use wire::pcie::{Generation, Width};
@@ -11,8 +12,9 @@ use crate::topology::{TopologyError, endpoint_port};
 
 pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&gpu.link);
-    let device = devices::gpu::Gpu::new(gpu_params(gpu, generation, width))
-        .map_err(|error| TopologyError::Card(error.to_string()))?;
+    let clock_error_ppb = clock_error(gpu, &mut slot.seed.component("clock"));
+    let params = GpuParams { clock_error_ppb, ..gpu_params(gpu, generation, width) };
+    let device = devices::gpu::Gpu::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
     Ok(slot.fabric.add_endpoint(endpoint_params(gpu), &links, Box::new(device)))
 }
 
@@ -27,7 +29,13 @@ fn endpoint_params(gpu: &Gpu) -> EndpointParams {
     }
 }
 
-/// The GPU that a file describes, on a link of `generation` and `width`.
+/// How far a board's clock is off: anywhere within its tolerance.
+fn clock_error(gpu: &Gpu, random: &mut Rng) -> i32 {
+    let most = gpu.controller.clock_tolerance_ppm.value.get() as i32 * 1000;
+    random.below(2 * most as u64 + 1) as i32 - most
+}
+
+/// The GPU that a file describes, with an exact clock, on a link of `generation` and `width`.
 pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams {
     let (controller, engine) = (&gpu.controller, &gpu.copy_engine);
     plain!(controller => GpuParams {
@@ -42,6 +50,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         writes: engine.writes.plain(),
         write_rate: engine.write_rate.plain(),
         copy_start: engine.start.value,
+        clock_error_ppb: 0,
         command, fetch_entries, channel_load, acquire_interval, launch, access, store, local_load, incoming,
         poll_interval,
         register: controller.register_read.value
