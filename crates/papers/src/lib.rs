@@ -3,12 +3,14 @@
 //! `rig` boots computers, runs programs on them and measures; `runs` names the values that experiments give; `selection` picks the
 //! experiments that are asked for. What is simulated, and how, is `nearfar`'s: nothing there knows of a paper.
 
+mod basis;
 mod data;
 mod device_lending;
 mod ioctopus;
 mod kpio_wc;
 mod numa_io;
 mod pcie_bench;
+mod repeat;
 mod rig;
 mod runs;
 mod selection;
@@ -17,11 +19,14 @@ use std::path::PathBuf;
 
 use machine::{Diagnostics, Library};
 use nearfar::Progress;
+use nearfar::origins::Origins;
 use results::claims::{ClaimFile, ClaimResult, Evidence, Verdict};
 use results::report::{Report, Section};
 
+pub use basis::Basis;
 pub use data::data_folder;
 use data::measured_evidence;
+pub use repeat::{Variation, repeat};
 pub use selection::AskedClaims;
 
 /// Names of the papers.
@@ -40,12 +45,16 @@ pub struct Options {
     pub figure: Option<String>,
     /// Only experiments whose names contain this, and claims whose ids do; `None` runs all.
     pub only: Option<String>,
+    /// Leaves out what only a report has.
+    pub claims_alone: bool,
+    /// The figures in use.
+    pub basis: Basis,
 }
 
 impl Options {
     /// Whether only a part of the paper is asked for.
     fn is_part(&self) -> bool {
-        self.figure.is_some() || self.only.is_some()
+        self.claims_alone || self.figure.is_some() || self.only.is_some()
     }
 }
 
@@ -66,6 +75,8 @@ pub struct Reproduction {
     title: String,
     /// Additional sections of the report.
     sections: Vec<Section>,
+    /// The figures in use in its runs.
+    pub origins: Origins,
 }
 
 /// Runs all experiments for the paper `seed`, each once, and judges its claims and figures.
@@ -117,7 +128,22 @@ impl Reproduction {
         sections: Vec<Section>,
         notes: Vec<String>,
     ) -> Self {
-        Self { file, evidence, experiments, notes, values: Vec::new(), title: title.to_owned(), sections }
+        Self {
+            file,
+            evidence,
+            experiments,
+            notes,
+            values: Vec::new(),
+            title: title.to_owned(),
+            sections,
+            origins: Origins::default(),
+        }
+    }
+
+    /// With the figures that its runs rest on.
+    fn resting_on(mut self, rests: Vec<(String, Origins)>) -> Self {
+        rests.into_iter().for_each(|(_, origins)| self.origins.extend(origins));
+        self
     }
 
     fn with_values(mut self, values: Vec<String>) -> Self {

@@ -16,6 +16,7 @@ use platform::sync::Completion;
 use units::Duration;
 
 use super::Options;
+use super::basis::Basis;
 use super::runs::Known;
 
 /// Relative half-width of the 95 % interval below which a rate counts as steady.
@@ -33,6 +34,17 @@ pub fn setup(options: &Options, paper: &str, text: &str) -> Result<ComputerSetup
 /// Booted hosts.
 pub struct Rig {
     pub computers: Computers,
+    setup: ComputerSetup,
+    basis: Basis,
+}
+
+/// What was in use is known when it is no longer used.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.basis.add(&self.computers, &self.setup);
+        }
+    }
 }
 
 /// A running program.
@@ -234,7 +246,7 @@ impl Rig {
         let computers = Computers::with_drivers(&setup, drivers).map_err(|error| error.to_string())?;
         prepare(&computers);
         computers.boot().map_err(|error| error.to_string())?;
-        Ok(Self { computers })
+        Ok(Self { computers, setup, basis: options.basis.clone() })
     }
 
     /// A host by its index.

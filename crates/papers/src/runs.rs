@@ -1,8 +1,10 @@
 //! A paper's runs, their values, and the evidence for its claims.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use machine::Kind;
 use nearfar::Progress;
+use nearfar::origins::Origins;
 use rayon::prelude::*;
 use results::claims::{ClaimFile, Evidence};
 
@@ -51,6 +53,8 @@ pub(super) struct Made {
     pub count: usize,
     /// A sentence for each failed run.
     pub failed: Vec<String>,
+    /// The figures in use in each run.
+    pub rests: Vec<(String, Origins)>,
 }
 
 impl Made {
@@ -60,6 +64,7 @@ impl Made {
         self.values.extend(later.values);
         self.count += later.count;
         self.failed.extend(later.failed);
+        self.rests.extend(later.rests);
         self
     }
 }
@@ -93,30 +98,38 @@ impl Mean {
 
 /// Executes a paper's runs, in parallel on all cores.
 pub(super) fn make<R: Sync>(
-    paper: &str,
+    (paper, options): (&str, &Options),
     runs: &[R],
     progress: &dyn Progress,
     name: fn(&R) -> &str,
-    make: impl Fn(&R) -> Result<Values, String> + Sync,
+    make: impl Fn(&R, &Options) -> Result<Values, String> + Sync,
 ) -> Made {
     progress.begin(paper, runs.len() as u64);
     let outcome = |run: &R| {
-        let outcome = make(run);
+        let options = options.of_run();
+        let outcome = make(run, &options);
         progress.step(name(run));
-        outcome
+        (outcome, (name(run).to_owned(), options.basis.origins()))
     };
-    let outcomes: Vec<Result<Values, String>> = runs.par_iter().with_max_len(1).map(outcome).collect();
+    let (outcomes, rests): (Vec<Result<Values, String>>, Vec<_>) =
+        runs.par_iter().with_max_len(1).map(outcome).unzip();
     progress.end();
     let values = outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
     let count = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     let why = |outcome: &Result<Values, String>| outcome.as_ref().err().cloned();
     let failed = runs.iter().zip(&outcomes).filter_map(|(run, outcome)| Some((name(run), why(outcome)?)));
     let failed = failed.map(|(name, reason)| format!("{name}: {reason}.")).collect();
-    Made { outcomes, values, count, failed }
+    Made { outcomes, values, count, failed, rests }
 }
 
 /// Evidence for the claims; for missing values, the reason.
-pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> Evidence {
+pub(super) fn evidence(
+    file: &ClaimFile,
+    values: &Values,
+    made: &Made,
+    gives: impl Fn(&str, &str) -> bool,
+    options: &Options,
+) -> Evidence {
     let why = match &options.only {
         Some(part) => format!("`{part}` selects no experiment that gives it, or its run failed"),
         None => "its run failed".to_owned(),
@@ -127,7 +140,18 @@ pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> 
         evidence.half_widths.extend(half_width(values, &key).map(|half| (key.clone(), half)));
         evidence.observed.insert(key, value);
     }
+    count_relatives(&mut evidence, made, gives);
     evidence
+}
+
+/// States, for each observed value, how many figures of relatives the runs rest on that give it. `gives` says whether a
+/// run gives a value.
+pub(super) fn count_relatives(evidence: &mut Evidence, made: &Made, gives: impl Fn(&str, &str) -> bool) {
+    for key in evidence.observed.keys() {
+        let own = made.rests.iter().filter(|(run, _)| gives(run, key));
+        let figures: BTreeSet<_> = own.flat_map(|(_, origins)| origins.of_kind(Kind::Relative)).collect();
+        evidence.relatives_of.insert(key.clone(), figures.len());
+    }
 }
 
 /// If only some experiments were run, their values.

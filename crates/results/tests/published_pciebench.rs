@@ -50,6 +50,9 @@ fn json_has_the_promised_fields() {
         "tolerance_pct",
         "verdict",
         "relative_figures",
+        "statement",
+        "structural",
+        "ours",
     ];
     let mut keys_sorted = keys;
     keys_sorted.sort_unstable();

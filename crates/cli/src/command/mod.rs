@@ -18,6 +18,7 @@ pub mod p2p;
 pub mod place;
 pub mod programs;
 pub mod reference;
+mod repeated;
 pub mod reproduce;
 pub mod run;
 pub mod serve;

@@ -6,12 +6,16 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::Library;
-use papers::{AskedClaims, Options, Reproduction, SEEDS, data_folder};
+use papers::{AskedClaims, Basis, Options, Reproduction, SEEDS, data_folder};
 use results::Provenance;
-use results::claims::{ClaimFile, ClaimResult, Evidence, Verdict, claim_cells, claims_table, count_line};
+use results::claims::{
+    ClaimFile, ClaimResult, Evidence, Verdict, VerdictCounts, claim_cells, claims_table, count_line,
+    statements_line,
+};
 use results::report::Report;
 
 use super::machines;
+use super::repeated::{Repeated, Repetitions};
 use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
@@ -28,6 +32,8 @@ Examples:
   nearfar reproduce ioctopus --figure 8                  one figure: its claims and points, in seconds
   nearfar reproduce ioctopus --figure 8 --list           what would be judged, without simulating
   nearfar reproduce ioctopus --figure 8 --set host.llc.ddio_ways=0
+  nearfar reproduce device-lending --stability 5         which results hang on a seed or on a nanosecond?
+  nearfar reproduce kpio-wc --uncertainty 20             which figures do its verdicts hang on?
   nearfar reproduce --check || echo a claim is outside its tolerance")]
 pub struct ReproduceArgs {
     /// The paper; by default, all.
@@ -60,6 +66,8 @@ pub struct ReproduceArgs {
     /// Seed of all random numbers.
     #[arg(long, alias = "random-seed", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    repetitions: Repetitions,
 }
 
 pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failure> {
@@ -69,6 +77,8 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
         seed: arguments.seed,
         figure: arguments.figure.clone(),
         only: arguments.only.clone(),
+        claims_alone: false,
+        basis: Basis::default(),
     };
     check_changes(&options.library.aside(), &arguments.set)?;
     let mut seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
@@ -92,13 +102,14 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
     for seed in seeds {
         let began = Instant::now();
         let done = papers::reproduce(seed, &options, progress::of(common).as_ref())?;
+        let repeated = arguments.repetitions.of(common, seed, &options, &done)?;
         provenance = output::provenance(arguments.seed, &[("--set", &arguments.set)], &options.library);
         if !to_stdout {
             output::heading(&provenance);
             if !arguments.set.is_empty() {
                 output::print("verdicts are about what was changed, not about the paper's machines\n");
             }
-            show(&done, (!common.quiet).then_some(began), common.verbose);
+            show(&done, &repeated, (!common.quiet).then_some(began), common.verbose);
         }
         if let Some(folder) = &arguments.report {
             let path = folder.join(format!("{seed}.html"));
@@ -109,7 +120,7 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
         if arguments.plot.is_some() {
             charts.extend(done.report().sections.into_iter().flat_map(|section| section.charts));
         }
-        all.push(done);
+        all.push((done, repeated));
     }
     if let Some((path, _)) = arguments.set.iter().find(|(path, _)| !options.library.has_changed(path)) {
         return Err(Failure::new(format!(
@@ -117,11 +128,14 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
         )));
     }
     output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
-    let (claims, points) =
-        (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));
-    let rows = rows(claims, points)?;
+    let claims = all.iter().flat_map(|(done, repeated)| repeated.judged(done.claims()));
+    let points = all.iter().flat_map(|(done, repeated)| repeated.judged(done.points()));
+    let mut rows = rows(claims, points)?;
+    for (_, repeated) in &all {
+        rows.iter_mut().try_for_each(|row| repeated.add(row))?;
+    }
     arguments.records.write(rows, &provenance)?;
-    let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
+    let outside: Vec<_> = all.iter().flat_map(|(done, _)| done.outside()).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));
     }
@@ -221,29 +235,26 @@ fn rows(
     all.map(row).collect()
 }
 
-/// "12 of 14 within", of those for which a value is published.
-fn within(results: &[ClaimResult]) -> String {
-    let of = |verdict: Verdict| results.iter().filter(|result| result.verdict == verdict).count();
-    let (within, outside) = (of(Verdict::Within), of(Verdict::Outside));
-    format!("{within} of {} within", within + outside + of(Verdict::NotModelled))
-}
-
 /// Prints the results; with `began`, also the elapsed time.
-fn show(done: &Reproduction, began: Option<Instant>, verbose: bool) {
-    let claims = done.claims();
+fn show(done: &Reproduction, repeated: &Repeated, began: Option<Instant>, verbose: bool) {
+    let claims = repeated.judged(done.claims());
     output::print(&format!("{}\n", done.file.seed));
     if !claims.is_empty() {
         output::print(&(claims_table(&claims, output::width()) + "\n"));
     }
     let is_judged = |results: &[ClaimResult]| results.iter().any(|r| r.verdict != Verdict::NotPublished);
     if is_judged(&claims) {
-        output::print(&output::prose(&format!("claims: {}; {}", within(&claims), count_line(&claims))));
+        output::print(&output::prose(&format!("statements: {}", statements_line(&claims))));
+        let all = VerdictCounts::of_claims(&claims);
+        output::print(&output::prose(&format!("claims, their points: {all}; {}", count_line(&claims))));
     }
-    let points = done.points();
+    let points = repeated.judged(done.points());
     if is_judged(&points) {
-        let line = format!("points of figures: {}; {}", within(&points), count_line(&points));
+        let line =
+            format!("points of figures: {}; {}", VerdictCounts::of_claims(&points), count_line(&points));
         output::print(&output::prose(&line));
     }
+    repeated.show(&claims);
     let took = began.map_or_else(String::new, |began| format!(" in {:.1} s", began.elapsed().as_secs_f64()));
     output::print(&format!("{} experiments simulated{took}\n", done.experiments));
     for value in done.values.iter().filter(|_| verbose) {
@@ -283,7 +294,7 @@ mod tests {
             for row in &rows {
                 let mut keys: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
                 keys.sort_unstable();
-                let wanted = "error_pct half_width id kind published quantity relative_figures role seed simulated source tolerance_pct unit verdict";
+                let wanted = "error_pct half_width id kind ours published quantity relative_figures role seed simulated source statement structural tolerance_pct unit verdict";
                 assert_eq!(keys.join(" "), wanted);
                 assert!(keys.iter().all(|key| documented.contains(&format!("| `{key}` |"))), "{keys:?}");
                 let id = row["id"].as_str().unwrap();

@@ -159,6 +159,12 @@ impl Moment {
         Self { at, hosts }
     }
 
+    /// All that was counted until here.
+    pub(crate) fn since_power_on(&self) -> Window {
+        let nothing = |(host, _): &(String, Reading)| (host.clone(), Reading::default());
+        Self { at: Time::ZERO, hosts: self.hosts.iter().map(nothing).collect() }.until(self)
+    }
+
     /// The differences from here to `later`. Counters that did not change are omitted.
     pub(crate) fn until(&self, later: &Self) -> Window {
         let length = later.at.since(self.at);

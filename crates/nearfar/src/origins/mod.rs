@@ -106,6 +106,11 @@ impl Origins {
         }
     }
 
+    /// The figures whose sources are of a kind: file and path.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &(String, String)> {
+        self.figures.iter().filter(move |(_, figure)| figure.provenance.kind == kind).map(|(which, _)| which)
+    }
+
     fn count(&self, kinds: &[Kind]) -> usize {
         self.figures.values().filter(|figure| kinds.contains(&figure.provenance.kind)).count()
     }

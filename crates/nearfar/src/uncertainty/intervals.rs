@@ -182,10 +182,34 @@ pub fn intervals(draws: Draws, run: &[Value], drawn: &[Vec<Value>], figures: &[V
     all
 }
 
+/// Says which figures results of drawn runs hang on.
+pub struct Explainer(Inputs);
+
+impl Explainer {
+    /// For these draws; `figures` are records of the figures in use, of kind `figure`.
+    pub fn new(draws: Draws, figures: &[Value]) -> Self {
+        let is_uncertain = |figure: &&Value| figure["kind"] == "figure" && figure["deviation"].is_string();
+        Self(Inputs::new(draws, &figures.iter().filter(is_uncertain).collect::<Vec<_>>()))
+    }
+
+    /// The figures that a result hangs on, most important first, with their kind of source: `path of file (assumed, +,
+    /// 40 %)`. `values` has its value in each draw, if that gave one.
+    pub fn of(&self, values: &[Option<f64>]) -> Vec<String> {
+        let known = values.iter().enumerate().filter_map(|(n, value)| Some((n, (*value)?)));
+        let (which, values): (Vec<usize>, Vec<f64>) = known.unzip();
+        let words = |found: influence::Influence| {
+            let (file, path, kind) = &self.0.names[found.figure];
+            let (share, sign) = (100.0 * found.share, if found.rises { '+' } else { '-' });
+            format!("{path} of {file} ({kind}, {sign}, {share:.0} %)")
+        };
+        self.0.influences(&which, &values).into_iter().map(words).collect()
+    }
+}
+
 /// The uncertain figures and their values in all draws.
 struct Inputs {
-    /// File and path; of several with one draw, those of the first.
-    names: Vec<(String, String)>,
+    /// File, path and kind of source; of several with one draw, those of the first.
+    names: Vec<(String, String, String)>,
     /// For each figure, how far it is off in each draw.
     columns: Vec<Vec<f64>>,
 }
@@ -204,24 +228,29 @@ impl Inputs {
             let column: Vec<f64> = draws.all().map(value).collect();
             // What states the same in the same words has the same draw, and is named once.
             if !columns.contains(&column) {
-                names.push((text("file").to_owned(), path.to_owned()));
+                names.push((text("file").to_owned(), path.to_owned(), text("source_kind").to_owned()));
                 columns.push(column);
             }
         }
         Self { names, columns }
     }
 
-    /// The figures that these values of some draws hang on: in words, and as fields of a record.
-    fn explain(&self, which: &[usize], values: &[f64]) -> Vec<(String, Value)> {
+    /// The figures that these values of some draws hang on.
+    fn influences(&self, which: &[usize], values: &[f64]) -> Vec<influence::Influence> {
         let column = |column: &Vec<f64>| which.iter().map(|&n| column[n]).collect();
         let columns: Vec<Vec<f64>> = self.columns.iter().map(column).collect();
+        influence::of(values, &columns)
+    }
+
+    /// The figures that these values of some draws hang on: in words, and as fields of a record.
+    fn explain(&self, which: &[usize], values: &[f64]) -> Vec<(String, Value)> {
         let explain = |found: influence::Influence| {
-            let (file, path) = &self.names[found.figure];
+            let (file, path, _) = &self.names[found.figure];
             let (share, sign) = (100.0 * found.share, if found.rises { '+' } else { '-' });
             let direction = if found.rises { "rises" } else { "falls" };
             let fields = json!({ "file": file, "path": path, "share_pct": share, "direction": direction });
             (format!("{path} of {file} ({sign}, {share:.0} %)"), fields)
         };
-        influence::of(values, &columns).into_iter().map(explain).collect()
+        self.influences(which, values).into_iter().map(explain).collect()
     }
 }

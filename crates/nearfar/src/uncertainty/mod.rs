@@ -13,17 +13,20 @@
 //! | `draw` | a figure's deviation, and its value in one run |
 //! | `influence` | the figures that a result hangs on |
 //! | `intervals` | results as intervals |
+//! | `jitter` | latencies that are off by little |
 
 mod draw;
 mod influence;
 mod intervals;
+mod jitter;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use draw::{Deviation, Draw, deviation};
+pub use intervals::{Explainer, Spread, intervals};
 pub(crate) use intervals::{MISSED_BANDWIDTH, MISSED_LATENCY, missing};
-pub use intervals::{Spread, intervals};
+pub use jitter::Jitter;
 
 /// Number of runs with drawn figures, and the seed of the draws: `40`, or `40:7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -202,17 +202,15 @@ fn made_of(
 ) -> Result<Reproduction, Diagnostics> {
     let mut runs = runs();
     runs.retain(|run| wants(&run.name));
-    let bench = ServerBench::new(options);
-    let run =
-        |run: &NamedRun<ServerBench>| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
-    let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
-    let mut observed = made.values;
+    let run = |run: &NamedRun<ServerBench>, options: &Options| (run.run)(&ServerBench::new(options)?);
+    let made = all::make(("ioctopus", options), &runs, progress, |run| &run.name, run);
+    let mut observed = made.values.clone();
     observed.extend(derived::derived(&observed));
     selection::keep_known(&mut file, &observed, &made.failed, options);
-    let evidence = all::evidence(&file, &observed, options);
+    let evidence = all::evidence(&file, &observed, &made, gives, options);
     let values = all::told(&observed, options);
     let of = Reproduction::new("IOctopus, simulated", file, evidence, made.count, Vec::new(), made.failed);
-    Ok(of.with_values(values))
+    Ok(of.with_values(values).resting_on(made.rests))
 }
 
 #[cfg(test)]
@@ -221,7 +219,15 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
-        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, figure: None, only: None }
+        Options {
+            library: machine::Library::built_in(),
+            data: ".".into(),
+            seed: 1,
+            figure: None,
+            only: None,
+            claims_alone: false,
+            basis: crate::Basis::default(),
+        }
     }
 
     /// Every value used by a claim is produced by a run.

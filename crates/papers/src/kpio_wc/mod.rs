@@ -23,7 +23,7 @@ use machine::Diagnostics;
 use nearfar::Progress;
 use results::claims::{ClaimFile, Evidence};
 
-use super::runs::{self as all, Values};
+use super::runs::{self as all, Values, count_relatives};
 use super::{AskedClaims, Options, Reproduction, selection};
 
 /// An experiment: one or several simulations, and the values they produce.
@@ -69,7 +69,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let asked = asked(options);
     let wanted: Vec<&Measurement> = MEASUREMENTS.iter().filter(|run| asked.wants(run.name)).collect();
     let mut file = asked.file;
-    let made = all::make("kpio-wc", &wanted, progress, |run| run.name, |run| (run.run)(options));
+    let made =
+        all::make(("kpio-wc", options), &wanted, progress, |run| run.name, |run, options| (run.run)(options));
     selection::keep_known(&mut file, &made.values, &made.failed, options);
     let mut evidence = Evidence::default();
     for key in file.observed() {
@@ -83,12 +84,13 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         };
         evidence.observed.insert(key, value);
     }
+    count_relatives(&mut evidence, &made, gives);
     let (observed, mut notes) = (made.values, made.failed);
     let values = all::told(&observed, options);
     let mut sections = Vec::new();
     if options.is_part() {
         let of = Reproduction::new("kPIO+WC, simulated", file, evidence, made.count, sections, notes);
-        return Ok(of.with_values(values));
+        return Ok(of.with_values(values).resting_on(made.rests));
     }
     for (name, section) in [
         ("readings", readings::section(options, &observed)),
@@ -102,7 +104,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
             Err(reason) => notes.push(format!("{name}: {reason}.")),
         }
     }
-    Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, made.count, sections, notes))
+    let of = Reproduction::new("kPIO+WC, simulated", file, evidence, made.count, sections, notes);
+    Ok(of.resting_on(made.rests))
 }
 
 /// What of the paper is asked for.

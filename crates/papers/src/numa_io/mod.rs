@@ -660,20 +660,25 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     selection::keep_figure(&mut file, options);
     // Its claims are about the whole grid.
     let wants = |name: &str| options.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
-    let run = |run: &PointRun| {
+    let run = |run: &PointRun, options: &Options| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
     let make = |mut runs: Vec<PointRun>| {
         runs.retain(|run| wants(&run.name));
-        all::make("numa-io", &runs, progress, |run| &run.name, run)
+        all::make(("numa-io", options), &runs, progress, |run| &run.name, run)
     };
     let first = make(runs());
     let later = make(further(&Table(&first.values)));
     let mut made = first.and(later);
-    let live = wants("live").then(|| ("live", live(options)));
-    let crowds = CROWDS.iter().filter(|crowd| wants(crowd.name));
-    for (name, values) in live.into_iter().chain(crowds.map(|crowd| (crowd.name, crowd.admitted(options)))) {
+    let alone = ["live"].into_iter().chain(CROWDS.iter().map(|crowd| crowd.name));
+    for name in alone.filter(|name| wants(name)) {
+        let options = options.of_run();
+        let values = match CROWDS.iter().find(|crowd| crowd.name == name) {
+            Some(crowd) => crowd.admitted(&options),
+            None => live(&options),
+        };
+        made.rests.push((name.to_owned(), options.basis.origins()));
         match values {
             Ok(values) => made.values.extend(values),
             Err(reason) => made.failed.push(format!("{name}: {reason}.")),
@@ -684,23 +689,31 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         let compared = compared().into_iter().filter_map(|at| table.compare(at));
         (compared.collect::<Vec<_>>(), phase_diagram(&table))
     };
-    let mut observed = made.values;
+    let mut observed = made.values.clone();
     observed.extend(derived(&observed, &compared, &phases));
     selection::keep_known(&mut file, &observed, &made.failed, options);
-    let evidence = all::evidence(&file, &observed, options);
+    let evidence = all::evidence(&file, &observed, &made, gives, options);
     let values = all::told(&observed, options);
     let sections = sections(&compared, &phases);
     let of = Reproduction::new("NUMA I/O, simulated", file, evidence, made.count, sections, made.failed);
-    Ok(of.with_values(values))
+    Ok(of.with_values(values).resting_on(made.rests))
 }
 
 /// What of the paper is asked for. Its claims are about the whole grid, whose further points the first ones decide.
 pub(super) fn asked(options: &Options) -> AskedClaims {
     let names = runs().into_iter().map(|run| run.name);
     let own = CROWDS.iter().map(|crowd| crowd.name).chain(["live"]).map(str::to_owned);
-    let gives = |run: &str, key: &str| match key.split_once('/') {
-        Some((of @ ("live" | "admitted" | "consolidated"), _)) => run == of,
-        _ => true,
-    };
     AskedClaims::new(ClaimFile::of("numa-io"), names.chain(own).collect(), gives, options)
+}
+
+/// Whether a run gives a value, or one that is derived from it.
+fn gives(run: &str, key: &str) -> bool {
+    let own = |of: &str| CROWDS.iter().any(|crowd| crowd.name == of) || of == "live";
+    match key.split_once('/') {
+        Some((of, _)) if own(of) => run == of,
+        // Of one host or of both.
+        Some((_, host)) if host.starts_with("two") => !run.starts_with(place(FOUR)),
+        Some((_, host)) if host.starts_with("four") => run.starts_with(place(FOUR)),
+        _ => true,
+    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How a published value relates to the fitting of parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// It is contained in data that a parameter was fitted to.
@@ -48,6 +48,8 @@ pub enum Verdict {
     Within,
     /// Outside its tolerance.
     Outside,
+    /// The interval of the simulated value has values within the tolerance and values outside.
+    Undetermined,
     /// Simulated, but there is no published number to compare with.
     NotPublished,
     /// Not simulated.
@@ -59,6 +61,7 @@ impl core::fmt::Display for Verdict {
         f.pad(match self {
             Self::Within => "within",
             Self::Outside => "outside",
+            Self::Undetermined => "undetermined",
             Self::NotPublished => "not published",
             Self::NotModelled => "not modelled",
         })
@@ -95,6 +98,14 @@ pub struct Claim {
     pub contradicts: Option<String>,
     /// Why its number follows from other claims; required if `role` is `follows`, else absent.
     pub follows: Option<String>,
+    /// The statement of which it is a point, without the seed; by default its id without a number at the end.
+    pub statement: Option<String>,
+    /// Why no result of the simulated mechanism could contradict it, short of a fault.
+    pub structural: Option<String>,
+    /// What of its number is not the paper's: a threshold for a word such as "most".
+    pub ours: Option<String>,
+    /// Why it is not simulated; it has no measure then.
+    pub not_modelled: Option<String>,
     /// Simulated points used, by name.
     #[serde(default)]
     pub point: BTreeMap<String, PointSpec>,
@@ -105,13 +116,30 @@ pub struct Claim {
     #[serde(default)]
     pub observed: BTreeMap<String, String>,
     /// How the number is computed.
-    pub measure: Measure,
+    pub measure: Option<Measure>,
 }
 
 impl Claim {
     /// The experiments that it uses.
     fn experiments(&self) -> impl Iterator<Item = Experiment> {
         self.point.values().flat_map(PointSpec::points).map(|point| point.experiment)
+    }
+
+    /// The statement of which it is a point: several that differ only in a size at the end of their ids are one.
+    pub fn statement(&self) -> &str {
+        let own = self.id.split_once('/').map_or(&*self.id, |(_, rest)| rest);
+        let default = match own.rsplit_once('/') {
+            Some((all, point)) if point.bytes().all(|digit| digit.is_ascii_digit()) => all,
+            _ => own,
+        };
+        self.statement.as_deref().unwrap_or(default)
+    }
+
+    /// How many figures of related machines the runs rest on that give its values.
+    fn relative_figures(&self, evidence: &Evidence) -> usize {
+        let points = self.experiments().filter_map(|experiment| evidence.relatives.get(&experiment));
+        let observed = self.observed.values().filter_map(|key| evidence.relatives_of.get(key));
+        points.chain(observed).copied().max().unwrap_or(0)
     }
 
     /// Judges the claim by the evidence.
@@ -123,7 +151,7 @@ impl Claim {
             evidence,
             moved: None,
         };
-        let simulated = self.measure.compute(&names);
+        let measure = self.measure.as_ref();
         let mut result = ClaimResult {
             id: self.id.clone(),
             seed: seed.into(),
@@ -131,8 +159,8 @@ impl Claim {
             quantity: self.quantity.clone(),
             unit: self.unit.clone(),
             published: self.published,
-            simulated,
-            half_width: self.measure.half_width(&names),
+            simulated: measure.and_then(|measure| measure.compute(&names)),
+            half_width: measure.and_then(|measure| measure.half_width(&names)),
             error_pct: None,
             role: self.role,
             tolerance_pct: self.tolerance_pct,
@@ -141,16 +169,15 @@ impl Claim {
             note: self.note.clone(),
             contradicts: self.contradicts.clone(),
             follows: self.follows.clone(),
-            relative_figures: self
-                .experiments()
-                .filter_map(|e| evidence.relatives.get(&e))
-                .copied()
-                .max()
-                .unwrap_or(0),
+            relative_figures: self.relative_figures(evidence),
+            statement: self.statement().into(),
+            structural: self.structural.is_some(),
+            ours: self.ours.clone(),
         };
         result.judge(self.bound);
         if result.verdict == Verdict::NotModelled {
-            let reason = self.observed.values().find_map(|key| evidence.reason(key));
+            let failed = || self.observed.values().find_map(|key| evidence.reason(key));
+            let reason = self.not_modelled.as_deref().or_else(failed);
             let parts = [reason.map(|reason| format!("Not simulated: {reason}.")), result.note.take()];
             result.note = parts.into_iter().flatten().reduce(|a, b| format!("{a} {b}"));
         }
@@ -186,8 +213,14 @@ pub struct ClaimResult {
     pub tolerance_pct: f64,
     /// Whether the simulated value agrees; decides the exit status of `--check`.
     pub verdict: Verdict,
-    /// Number of machine parameters used that come from a related machine.
+    /// Number of figures used that come from a related machine or part.
     pub relative_figures: usize,
+    /// The statement of which it is a point.
+    pub statement: String,
+    /// Whether no result of the simulated mechanism could contradict it.
+    pub structural: bool,
+    /// What of its number is not the paper's.
+    pub ours: Option<String>,
     /// The claim as a sentence.
     #[serde(skip)]
     pub text: String,
@@ -220,15 +253,6 @@ impl TallyGroup {
     pub const ALL: [Self; 4] = [Self::Predictions, Self::OnRelatives, Self::Calibration, Self::Following];
 }
 
-/// For the claims of a category with a published value: numbers within tolerance, outside tolerance, and not
-/// simulated.
-pub fn tally(results: &[ClaimResult], part: TallyGroup) -> [usize; 3] {
-    [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|verdict| {
-        let is_of = |r: &&ClaimResult| r.published.is_some() && r.verdict == verdict && r.part() == part;
-        results.iter().filter(is_of).count()
-    })
-}
-
 impl ClaimResult {
     /// The category.
     pub fn part(&self) -> TallyGroup {
@@ -252,24 +276,42 @@ impl ClaimResult {
             self.verdict = Verdict::NotPublished;
             return;
         };
-        self.verdict = Verdict::Within;
-        let distance = simulated - published;
-        let error = match (self.unit.as_str(), published) {
+        self.error_pct = Some(self.error_of(simulated, published));
+        let half = self.half_width.filter(|half| half.is_finite()).unwrap_or(0.0);
+        let errors = [simulated - half, simulated + half].map(|value| self.error_of(value, published));
+        // Of a yes or no, the half-width says whether the interval has both.
+        self.verdict = match self.unit.as_str() {
+            "yes/no" if half > 0.0 => Verdict::Undetermined,
+            "yes/no" => self.verdict_of([self.error_pct.unwrap_or_default(); 2], bound),
+            _ => self.verdict_of(errors, bound),
+        };
+    }
+
+    /// The error of a value, in the unit of the tolerance.
+    fn error_of(&self, value: f64, published: f64) -> f64 {
+        let distance = value - published;
+        match (self.unit.as_str(), published) {
             ("%", _) => distance,
             (_, 0.0) if distance == 0.0 => 0.0,
             // For yes/no, a wrong yes; there is nothing to take a percentage of.
             (_, 0.0) => 100.0 * distance.signum(),
             _ => 100.0 * distance / published.abs(),
-        };
-        self.error_pct = Some(error);
-        let excess = match bound {
-            Bound::Exact => error.abs(),
-            Bound::AtLeast => -error,
-            Bound::AtMost => error,
-        };
+        }
+    }
+
+    /// The verdict of all errors between the least and the greatest.
+    fn verdict_of(&self, [least, most]: [f64; 2], bound: Bound) -> Verdict {
         // Slack for rounding: tolerances and many values are round numbers.
-        if excess > self.tolerance_pct + 1e-9 {
-            self.verdict = Verdict::Outside;
+        let tolerance = self.tolerance_pct + 1e-9;
+        let (above, below) = match bound {
+            Bound::Exact => (tolerance, -tolerance),
+            Bound::AtLeast => (f64::INFINITY, -tolerance),
+            Bound::AtMost => (tolerance, f64::NEG_INFINITY),
+        };
+        match () {
+            () if below <= least && most <= above => Verdict::Within,
+            () if most < below || above < least => Verdict::Outside,
+            () => Verdict::Undetermined,
         }
     }
 }
@@ -278,10 +320,11 @@ impl ClaimResult {
 mod tests {
     use super::*;
 
-    fn judged(
+    fn judged_within(
         unit: &str,
         published: Option<f64>,
         simulated: Option<f64>,
+        half_width: Option<f64>,
         bound: Bound,
     ) -> (Option<f64>, Verdict) {
         let mut result = ClaimResult {
@@ -292,7 +335,7 @@ mod tests {
             unit: unit.into(),
             published,
             simulated,
-            half_width: None,
+            half_width,
             error_pct: None,
             role: Role::Prediction,
             tolerance_pct: 5.0,
@@ -302,9 +345,21 @@ mod tests {
             contradicts: None,
             follows: None,
             relative_figures: 0,
+            statement: String::new(),
+            structural: false,
+            ours: None,
         };
         result.judge(bound);
         (result.error_pct, result.verdict)
+    }
+
+    fn judged(
+        unit: &str,
+        published: Option<f64>,
+        simulated: Option<f64>,
+        bound: Bound,
+    ) -> (Option<f64>, Verdict) {
+        judged_within(unit, published, simulated, None, bound)
     }
 
     #[test]
@@ -322,5 +377,25 @@ mod tests {
         assert_eq!(judged("ns", Some(1.0), Some(f64::NAN), Bound::Exact), (None, NotModelled));
         assert_eq!(judged("ns", None, Some(1.0), Bound::Exact), (None, NotPublished));
         assert_eq!(judged("ns", None, None, Bound::Exact), (None, NotModelled));
+    }
+
+    #[test]
+    fn an_interval_across_the_edge_determines_nothing() {
+        use Verdict::{Outside, Undetermined, Within};
+        let of = |unit, published, simulated, half, bound| {
+            judged_within(unit, Some(published), Some(simulated), Some(half), bound).1
+        };
+        assert_eq!(of("ns", 100.0, 104.0, 0.9, Bound::Exact), Within);
+        assert_eq!(of("ns", 100.0, 104.0, 1.1, Bound::Exact), Undetermined);
+        assert_eq!(of("ns", 100.0, 106.0, 1.1, Bound::Exact), Undetermined);
+        assert_eq!(of("ns", 100.0, 106.0, 0.9, Bound::Exact), Outside);
+        // Wider than the tolerance on both sides.
+        assert_eq!(of("ns", 100.0, 100.0, 20.0, Bound::Exact), Undetermined);
+        assert_eq!(of("ns", 100.0, 100.0, 20.0, Bound::AtLeast), Undetermined);
+        assert_eq!(of("ns", 100.0, 130.0, 20.0, Bound::AtLeast), Within);
+        assert_eq!(of("%", -20.0, -24.0, 2.0, Bound::Exact), Undetermined);
+        assert_eq!(of("yes/no", 1.0, 1.0, 1.0, Bound::Exact), Undetermined);
+        assert_eq!(of("yes/no", 1.0, 0.0, 0.0, Bound::Exact), Outside);
+        assert_eq!(of("ns", 100.0, 104.0, f64::NAN, Bound::Exact), Within);
     }
 }

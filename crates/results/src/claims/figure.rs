@@ -219,8 +219,11 @@ impl Figure {
                 (x, key, half_width, reason, None)
             });
             for (x, run, half_width, note, experiment) in runs.chain(keys) {
-                let relative_figures =
-                    experiment.as_ref().and_then(|e| evidence.relatives.get(e)).copied().unwrap_or(0);
+                let relative_figures = match &experiment {
+                    Some(experiment) => evidence.relatives.get(experiment),
+                    None => evidence.relatives_of.get(&run),
+                };
+                let relative_figures = relative_figures.copied().unwrap_or(0);
                 let at = |s: &&Sample| s.x == x;
                 let known = published.iter().filter(|(name, _)| *name == line.name).map(|(_, s)| s).find(at);
                 let mut result = ClaimResult {
@@ -246,6 +249,9 @@ impl Figure {
                     contradicts: None,
                     follows: None,
                     relative_figures,
+                    statement: format!("{}/{}", self.id, line.name),
+                    structural: false,
+                    ours: None,
                 };
                 result.judge(Bound::Exact);
                 results.push(result);

@@ -1,6 +1,6 @@
 //! Claims files: a paper's claims and figures.
 
-use super::{AnalyticPoint, Claim, ClaimResult, Evidence, Experiment, Figure, Role, Sample};
+use super::{AnalyticPoint, Claim, ClaimResult, Evidence, Experiment, Figure, Measure, Role, Sample};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +56,9 @@ pub enum ClaimFileError {
     /// A missing reason for `follows`, or a reason for another role.
     #[error("claim `{0}`: `follows` says why where `role` is \"follows\", and nowhere else")]
     Follows(String),
+    /// Neither a measure nor a reason why there is none, or both.
+    #[error("claim `{0}`: it has either a `measure` or `not_modelled`, which says why it is not simulated")]
+    Measure(String),
     /// A duplicate name of an assumption, or an unknown kind of source.
     #[error(
         "assumption `{0}`: names are unique, and `source` begins with \"assumed: \", \"fitted by hand: \" or \"public: \""
@@ -139,7 +142,10 @@ impl ClaimFile {
             if (claim.role == Role::Follows) != claim.follows.is_some() {
                 return Err(ClaimFileError::Follows(claim.id.clone()));
             }
-            for name in claim.measure.names() {
+            if claim.measure.is_some() == claim.not_modelled.is_some() {
+                return Err(ClaimFileError::Measure(claim.id.clone()));
+            }
+            for name in claim.measure.iter().flat_map(Measure::names) {
                 let names = || claim.point.keys().chain(claim.analytic.keys()).chain(claim.observed.keys());
                 if !names().any(|known| known == name) {
                     let points: Vec<_> = names().cloned().collect();

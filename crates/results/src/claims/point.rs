@@ -196,6 +196,8 @@ pub struct Evidence {
     pub half_widths: BTreeMap<String, f64>,
     /// For each experiment, the number of parameters that come from a related machine; absent if zero.
     pub relatives: BTreeMap<Experiment, usize>,
+    /// The same for each observed value.
+    pub relatives_of: BTreeMap<String, usize>,
 }
 
 impl Evidence {

@@ -1,11 +1,17 @@
 //! Verdicts for the terminal.
 
-use super::{ClaimResult, TallyGroup, Verdict, tally, words};
+use super::{ClaimResult, Statement, TallyGroup, Verdict, VerdictCounts, statements, words};
 use crate::table::{Fit, TextTable};
 
 /// One line per claim, in one table per verdict that fits `width`, misses first; ids omit the paper's name.
 pub fn claims_table(results: &[ClaimResult], width: Option<usize>) -> String {
-    let verdicts = [Verdict::Outside, Verdict::NotModelled, Verdict::Within, Verdict::NotPublished];
+    let verdicts = [
+        Verdict::Outside,
+        Verdict::Undetermined,
+        Verdict::NotModelled,
+        Verdict::Within,
+        Verdict::NotPublished,
+    ];
     let of = |verdict| results.iter().filter(move |r| r.verdict == verdict).collect::<Vec<_>>();
     let tables =
         verdicts.into_iter().map(|verdict| (verdict, of(verdict))).filter(|(_, rows)| !rows.is_empty());
@@ -43,11 +49,26 @@ pub fn claim_cells(claim: &ClaimResult) -> Vec<String> {
     ]
 }
 
-/// Numbers within tolerance by category; empty categories are omitted.
+/// Numbers of claims within tolerance by category; empty categories are omitted.
 pub fn count_line(results: &[ClaimResult]) -> String {
+    by_category(|part| VerdictCounts::of_claims(results.iter().filter(|claim| claim.part() == part)))
+}
+
+/// Numbers of statements within tolerance by category, those apart that only a fault could contradict; empty categories
+/// are omitted.
+pub fn statements_line(results: &[ClaimResult]) -> String {
+    let (structural, others): (Vec<Statement>, Vec<Statement>) =
+        statements(results).into_iter().partition(|statement| statement.structural);
+    let line = by_category(|part| {
+        others.iter().filter(|statement| statement.part == part).map(|statement| statement.verdict).collect()
+    });
+    let tally: VerdictCounts = structural.iter().map(|statement| statement.verdict).collect();
+    if structural.is_empty() { line } else { format!("{line}; structural: {tally}") }
+}
+
+fn by_category(tally: impl Fn(TallyGroup) -> VerdictCounts) -> String {
     let line = |part| {
-        let [within, outside, missing] = tally(results, part);
-        let all = within + outside + missing;
+        let tally = tally(part);
         let name = match part {
             TallyGroup::Predictions => "predictions",
             TallyGroup::OnRelatives => "predictions on a relative's figures",
@@ -55,7 +76,7 @@ pub fn count_line(results: &[ClaimResult]) -> String {
             TallyGroup::Following => "following from others or from arithmetic",
         };
         // Predictions are always shown, being the most important.
-        (all > 0 || part == TallyGroup::Predictions).then(|| format!("{name}: {within} of {all} within"))
+        (tally.all() > 0 || part == TallyGroup::Predictions).then(|| format!("{name}: {tally}"))
     };
     TallyGroup::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
 }

@@ -3,7 +3,7 @@
 use super::panel::Panel;
 use super::{Chart, DataTable, Report, Section};
 use crate::Provenance;
-use crate::claims::{ClaimResult, TallyGroup, Verdict, tally, words};
+use crate::claims::{ClaimResult, Statement, TallyGroup, Verdict, VerdictCounts, statements, words};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -94,22 +94,29 @@ fn made_from(provenance: &Provenance) -> Markup {
 }
 
 fn tiles(report: &Report) -> Markup {
-    let share = |part| {
-        let [within, outside, _] = tally(&report.claims, part);
-        (within + outside > 0).then(|| format!("{within} of {}", within + outside))
+    let (structural, others): (Vec<Statement>, Vec<Statement>) =
+        statements(&report.claims).into_iter().partition(|statement| statement.structural);
+    let verdicts =
+        |all: &[Statement]| all.iter().map(|statement| statement.verdict).collect::<VerdictCounts>();
+    let share = |tally: VerdictCounts| {
+        (tally.simulated() > 0).then(|| format!("{} of {}", tally.within, tally.simulated()))
     };
+    let of = |part| share(others.iter().filter(|s| s.part == part).map(|s| s.verdict).collect());
     let label = |part| match part {
-        TallyGroup::Predictions => "predictions within their tolerance",
-        TallyGroup::OnRelatives => "predictions on a related machine's figures within theirs",
+        TallyGroup::Predictions => "predicted statements within their tolerance",
+        TallyGroup::OnRelatives => "statements predicted on a related machine's figures within theirs",
         TallyGroup::Calibration => "statements used in calibration within theirs",
         TallyGroup::Following => "statements that follow from others or from arithmetic within theirs",
     };
     html! {
         div class="tiles" {
             @for part in TallyGroup::ALL {
-                @if let Some(value) = share(part) {
+                @if let Some(value) = of(part) {
                     div class="tile" { b { (value) } span { (label(part)) } }
                 }
+            }
+            @if let Some(value) = share(verdicts(&structural)) {
+                div class="tile" { b { (value) } span { "statements that only a fault could contradict hold" } }
             }
             @for fact in &report.facts {
                 div class="tile" { b { (fact.value) } span { (fact.label) } }
@@ -122,6 +129,7 @@ fn badge(verdict: Verdict) -> Markup {
     let (class, sign) = match verdict {
         Verdict::Within => ("within", "✓"),
         Verdict::Outside => ("outside", "✗"),
+        Verdict::Undetermined => ("undetermined", "?"),
         Verdict::NotModelled => ("not-modelled", "–"),
         Verdict::NotPublished => ("not-published", "·"),
     };
@@ -195,6 +203,7 @@ fn card(claim: &ClaimResult) -> Markup {
                 }
             }
             @if let Some(note) = &claim.note { p class="note" { (note) } }
+            @if let Some(ours) = &claim.ours { p class="note" { "Ours, not the paper's: " (ours) } }
             @if let Some(why) = &claim.follows { p class="note" { "Not counted for itself: " (why) } }
             p class="where" { (claim.source) " · " (claim.quantity) }
         }
@@ -241,6 +250,7 @@ fn claims_table(claims: &[ClaimResult]) -> Markup {
                             td {
                                 (claim.text)
                                 @if let Some(note) = &claim.note { div class="note" { (note) } }
+                                @if let Some(ours) = &claim.ours { div class="note" { "Ours, not the paper's: " (ours) } }
                                 @if let Some(why) = &claim.follows {
                                     div class="note" { "Not counted for itself: " (why) }
                                 }

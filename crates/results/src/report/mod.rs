@@ -14,7 +14,9 @@ pub use pdf::pdf;
 pub use picture::picture;
 
 use crate::Provenance;
-use crate::claims::{Assumption, ClaimFile, ClaimResult, Evidence, TallyGroup, Verdict, tally};
+use crate::claims::{
+    Assumption, ClaimFile, ClaimResult, Evidence, TallyGroup, Verdict, VerdictCounts, statements,
+};
 use std::collections::BTreeSet;
 
 /// What a page shows, in the order of the page.
@@ -136,9 +138,11 @@ impl Report {
 
     /// Summary of the verdicts in one or two sentences.
     fn count(claims: &[ClaimResult]) -> String {
+        let statements = statements(claims);
         let of = |part| {
-            let [within, outside, _] = tally(claims, part);
-            (within, within + outside)
+            let own = statements.iter().filter(|statement| !statement.structural && statement.part == part);
+            let tally: VerdictCounts = own.map(|statement| statement.verdict).collect();
+            (tally.within, tally.simulated())
         };
         let part = |(within, all): (usize, usize), which: &str| {
             let none =
