@@ -18,9 +18,11 @@ pub struct Stability {
     pub states: Option<[f64; 2]>,
 }
 
-/// Gap between two states, in parts of the spread within them and of the greatest value.
+/// Gap between two states, in parts of the spread within them.
 const APART: f64 = 2.0;
-const LEAST_GAP: f64 = 0.03;
+/// The least gap that matters: a share of the greatest value, and points of a percentage.
+const LEAST_SHARE: f64 = 0.03;
+const LEAST_POINTS: f64 = 1.0;
 /// Number of runs from which two states are told from scatter.
 const ENOUGH: usize = 4;
 
@@ -31,20 +33,22 @@ impl Stability {
         values.sort_by(f64::total_cmp);
         let is = |verdict| runs.iter().any(|run| run.verdict == verdict);
         // A yes or no has no states besides its verdicts; scatter that the runs tell of themselves is none.
-        let numbers = runs.first().is_some_and(|run| run.unit != "yes/no");
+        let unit = runs.first().map_or("", |run| &run.unit);
+        let greatest = values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+        let least_gap = if unit == "%" { LEAST_POINTS } else { LEAST_SHARE * greatest };
         let half = runs.iter().filter_map(|run| run.half_width).fold(0.0, f64::max);
         Self {
             runs: values.len(),
             low: values.first().copied(),
             high: values.last().copied(),
             flips: is(Verdict::Within) && is(Verdict::Outside),
-            states: two_states(&values, half).filter(|_| numbers),
+            states: two_states(&values, half, least_gap).filter(|_| unit != "yes/no"),
         }
     }
 }
 
 /// The means of the values on both sides of the widest gap, if that is wider than what scatters on its sides.
-fn two_states(sorted: &[f64], half_width: f64) -> Option<[f64; 2]> {
+fn two_states(sorted: &[f64], half_width: f64, least_gap: f64) -> Option<[f64; 2]> {
     if sorted.len() < ENOUGH {
         return None;
     }
@@ -53,9 +57,8 @@ fn two_states(sorted: &[f64], half_width: f64) -> Option<[f64; 2]> {
     let (below, above) = sorted.split_at(at);
     let spread = |side: &[f64]| side[side.len() - 1] - side[0];
     let scatter = spread(below) + spread(above) + 2.0 * half_width;
-    let greatest = sorted.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
     let mean = |side: &[f64]| side.iter().sum::<f64>() / side.len() as f64;
-    let is_wide = gap(&at) > APART * scatter && gap(&at) > LEAST_GAP * greatest;
+    let is_wide = gap(&at) > APART * scatter && gap(&at) > least_gap;
     is_wide.then(|| [mean(below), mean(above)])
 }
 
@@ -68,7 +71,7 @@ mod tests {
         let states = |values: &[f64], half| {
             let mut values = values.to_vec();
             values.sort_by(f64::total_cmp);
-            two_states(&values, half)
+            two_states(&values, half, 0.3)
         };
         assert_eq!(
             states(&[7.92, 10.97, 10.96, 7.92, 10.97], 0.0).map(|s| s.map(|v| v.round())),
