@@ -246,7 +246,7 @@ fn show(done: &Reproduction, repeated: &Repeated, began: Option<Instant>, verbos
     if is_judged(&claims) {
         output::print(&output::prose(&format!("statements: {}", statements_line(&claims))));
         let all = VerdictCounts::of_claims(&claims);
-        output::print(&output::prose(&format!("claims, their points: {all}; {}", count_line(&claims))));
+        output::print(&output::prose(&format!("claims: {all}; {}", count_line(&claims))));
     }
     let points = repeated.judged(done.points());
     if is_judged(&points) {

@@ -75,8 +75,7 @@ fn by_category(tally: impl Fn(TallyGroup) -> VerdictCounts) -> String {
             TallyGroup::Calibration => "calibration",
             TallyGroup::Following => "following from others or from arithmetic",
         };
-        // Predictions are always shown, being the most important.
-        (tally.all() > 0 || part == TallyGroup::Predictions).then(|| format!("{name}: {tally}"))
+        (tally.all() > 0).then(|| format!("{name}: {tally}"))
     };
     TallyGroup::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
 }
