@@ -177,7 +177,8 @@ fn of_packets_sent() {
         (("0", "pktgen -s 60 -n 4000 -b 32"), ("0-9", "pktgen -s 1020 -n 2500 -t 10 -c 1000 -b 32"));
     let large = ("0", "pktgen -s 1500 -n 4000 -b 32");
     type Case<'a> = (&'a str, (&'a str, &'a str), String, Kind, String, String);
-    let cases: [Case<'_>; 5] = [
+    let engine = |ns: u32| change("change.tx.packet_interval", &format!("\"{ns} ns\""));
+    let cases: [Case<'_>; 6] = [
         ("wire", large, rate(10), Kind::Wire, rate(20), rate(10) + &ring(8192)),
         ("link", many, rate(400), Kind::Link, String::new(), rate(400) + &ring(8192)),
         (
@@ -196,6 +197,7 @@ fn of_packets_sent() {
             slow.clone() + &ring(32),
             slow + &ring(16) + &rate(100),
         ),
+        ("packets", one, engine(1000), Kind::Device, engine(800), engine(1000) + &ring(8192)),
         ("core", one, String::new(), Kind::Core, String::new(), rate(100)),
     ];
     for (name, (cpus, command), device, kind, more, other) in cases {

@@ -69,6 +69,7 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             let device = device(&mut setup.hosts[number], owner)?;
             match (device, part) {
                 (DeviceFile::Nic(nic), "packets") => shorter(&mut nic.tx.packet_interval.value),
+                (DeviceFile::Nic(nic), "received-packets") => shorter(&mut nic.rx.packet_interval.value),
                 (DeviceFile::Nic(nic), "") if resource.kind == Kind::Tags => {
                     more(&mut nic.controller.tags.value)
                 }

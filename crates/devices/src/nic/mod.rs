@@ -148,8 +148,10 @@ impl Device for Nic {
     }
 
     fn stages(&self, now: Time) -> Vec<Stage> {
-        let busy = self.sender.busy(now);
-        vec![Stage { name: "packets".to_owned(), kind: StageKind::Server, of: 1, busy }]
+        let stages = [("packets", self.sender.busy(now)), ("received-packets", self.receiver.busy(now))];
+        let stage =
+            |(name, busy): (&str, _)| Stage { name: name.to_owned(), kind: StageKind::Server, of: 1, busy };
+        stages.map(stage).into()
     }
 
     fn data_mover(&self, _port: PortIndex) -> Box<dyn DataMover> {
@@ -171,7 +173,7 @@ impl Device for Nic {
                 }
                 self.sender.forget(bus.now(), &mut self.functions);
                 self.ports.forget();
-                self.receiver.forget(&mut self.functions);
+                self.receiver.forget(bus.now(), &mut self.functions);
                 self.pauses = Pauses::new(&self.params);
             }
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {

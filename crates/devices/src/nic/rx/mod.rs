@@ -5,8 +5,9 @@ pub mod queue;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use engine::Busy;
 use platform::device::{DeviceBus, DmaError};
-use units::Time;
+use units::{Duration, Time};
 use wire::ip::Dissection;
 use wire::ip::dissect::Verdict;
 use wire::nic::completion::{
@@ -31,6 +32,7 @@ pub struct Receiver {
     held: u32,
     /// When the engine can process the next frame.
     free: Time,
+    busy: Busy,
     wake: Option<Time>,
     /// Queues with waiting frames, in turn.
     turns: VecDeque<(u8, u8)>,
@@ -54,11 +56,17 @@ impl Receiver {
             nic,
             held: 0,
             free: Time::ZERO,
+            busy: Busy::default(),
             wake: None,
             turns: VecDeque::new(),
             spare: Spare::default(),
             next_fence: 0,
         }
+    }
+
+    /// Time of frames' processing up to `now`.
+    pub fn busy(&self, now: Time) -> Duration {
+        self.busy.until(now)
     }
 
     /// Bytes of frames in the device.
@@ -256,6 +264,7 @@ impl Receiver {
         }
         let fits = room >= frame.len();
         self.free = now + self.nic.rx.packet_time;
+        self.busy.add(now, self.nic.rx.packet_time);
         let note = ring.note(Kind::RxData);
         if fits {
             of.count(counter::RX_FRAMES, 1);
@@ -401,8 +410,9 @@ impl Receiver {
     }
 
     /// Drops everything in flight: after a reset, no request completes.
-    pub fn forget(&mut self, functions: &mut [NicFunction]) {
-        *self = Self::new(Rc::clone(&self.nic));
+    pub fn forget(&mut self, now: Time, functions: &mut [NicFunction]) {
+        self.busy.cancel(now);
+        *self = Self { busy: self.busy, ..Self::new(Rc::clone(&self.nic)) };
         for state in functions.iter_mut().flat_map(|f| &mut f.rx) {
             state.waiting.clear();
             state.fences.clear();
