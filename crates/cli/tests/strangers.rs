@@ -172,6 +172,86 @@ fn an_output_is_no_input_and_no_second_output() {
     assert!(!Path::new("/dev/null.provenance.json").exists());
 }
 
+/// What is read about real machines, and other tools' outputs, is no output either.
+#[test]
+fn an_output_is_no_source() {
+    let folder = folder("sources");
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+        fs::write(folder.join(name), text).unwrap();
+    };
+    write("hwloc.xml", include_str!("../../fuzzing/corpus/survey_source/hwloc1.xml"));
+    write("numa.txt", include_str!("../../fuzzing/corpus/survey_source/numactl.txt"));
+    write("fio.json", include_str!("../../fuzzing/corpus/tool_output/fio.json"));
+    write("lent.toml", include_str!("../../../scenarios/lend-nvme.toml"));
+    write("live.toml", include_str!("../../../tools/live/nics.toml"));
+    write("m.toml", include_str!("../../../machines/dell-t430.toml"));
+    write("child.toml", "extends = \"./m.toml\"\n");
+    write("img/proc/cpuinfo", "processor: 0\n");
+    write("img/sys/devices/system/node/node0/cpulist", "0\n");
+    std::os::unix::fs::symlink("img/proc/cpuinfo", folder.join("soft")).unwrap();
+    std::os::unix::fs::symlink(".", folder.join("here")).unwrap();
+    let cpuinfo = folder.join("img/proc/cpuinfo");
+    let cases: [&[&str]; 18] = [
+        &["export", "hosts.toml", "-o", "./hosts.toml"],
+        &["export", "hwloc.xml", "--as", "nccl", "-o", "here/hwloc.xml"],
+        &["inspect", "hwloc.xml", "numa.txt", "--json", "./numa.txt"],
+        &["inspect", "hwloc.xml", "--svg", "here/hwloc.xml"],
+        &["inspect", ".", "--json", "numa.txt"],
+        &["inspect", "img", "--json", "img/proc/cpuinfo"],
+        &["inspect", "img", "--svg", "soft"],
+        &["capture", "--root", "img", "-o", "here/img/proc/cpuinfo"],
+        &["import", "hwloc.xml", "--from", "m.toml", "-o", ".", "--name", "m"],
+        &["compare", "fio.json", "--machine", "dell-t430", "--csv", "./fio.json"],
+        &["compare", "fio.json", "--machine", "m.toml", "--json", "here/m.toml"],
+        &["lend", "cost", "lent.toml", "--json", "./lent.toml"],
+        &["lend", "cost", "lent.toml", "--set", "host.a.machine=./m.toml", "--json", "m.toml"],
+        &["p2p", "m.toml", "--json", "./m.toml"],
+        &["machines", "child.toml", "--json", "m.toml"],
+        &["serve", "live.toml", "--pcapng", "here/live.toml"],
+        &["tree", "hosts.toml", "--lspci", ".", "--json", "./a.lspci"],
+        &["place", "--root", "img", "--json", "soft"],
+    ];
+    let before = || (contents(&folder), fs::read(&cpuinfo).unwrap());
+    for arguments in cases {
+        let kept = before();
+        let output = nearfar(&folder, arguments);
+        let told = said(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("is read") || told.contains("both write to"), "{arguments:?}: {told}");
+        assert_eq!(before(), kept, "{arguments:?} touched something");
+    }
+    // Twice the same beside sources that do not name it.
+    for _ in 0..2 {
+        done(nearfar(&folder, &["inspect", ".", "--json", "beside.json"]));
+    }
+    // A plan is no record of what was done, and stays.
+    write("plan.json", "{\"writes\":[],\"notes\":[],\"kept\":1,\"applied\":false}");
+    let undone = nearfar(&folder, &["place", "--root", "img", "--undo", "--undo-file", "plan.json"]);
+    assert!(undone.status.code() == Some(2) && said(&undone).contains("is damaged"), "{}", said(&undone));
+    assert!(folder.join("plan.json").exists());
+}
+
+/// A scenario chooses the names of sockets and pages: what is called so already stays.
+#[test]
+fn a_server_replaces_only_what_servers_left() {
+    let folder = folder("server");
+    fs::write(folder.join("live.toml"), include_str!("../../../tools/live/nvme.toml")).unwrap();
+    fs::write(folder.join("lockstep.so"), "").unwrap();
+    fs::write(folder.join("a.page"), [7; 4096]).unwrap();
+    let lockstep = ["serve", "live.toml", "--clock", "lock-step", "--plugin", "lockstep.so"];
+    refused(&folder, &lockstep, "a.page");
+    fs::remove_file(folder.join("a.page")).unwrap();
+    let started = shell(
+        &folder,
+        "$nearfar serve live.toml > out & p=$!; until grep -q qemu out || ! kill -0 $p; do sleep 0.05; done; ls *.sock; kill -TERM $p; wait $p",
+    );
+    let said = said(&started);
+    let socket = said.split_whitespace().find(|word| word.ends_with(".sock")).expect("a socket").to_owned();
+    fs::write(folder.join(&socket), "mine").unwrap();
+    refused(&folder, &["serve", "live.toml"], "it is no socket");
+}
+
 #[test]
 fn pipes_and_open_files_are_outputs() {
     let folder = folder("pipes");
@@ -201,6 +281,44 @@ fn pipes_and_open_files_are_outputs() {
     assert!(done(waits).contains("waiting for somebody to write to `g`"));
     let names = shell(&folder, "ls -A");
     assert!(!said(&names).contains("part") && !said(&names).contains("provenance"), "{}", said(&names));
+}
+
+/// A pipe that nobody writes, and a device without an end, where files are read that the user did not name: in a folder of
+/// results, in the cache, as a record.
+#[test]
+fn what_never_ends_is_not_waited_for() {
+    let folder = folder("endless");
+    let made =
+        ["bench", "--machine", "dell-t630", "--short", "--files", "lat_cmd_sizes", "-q", "-o", "results"];
+    done(nearfar(&folder, &made));
+    done(shell(
+        &folder,
+        "mkfifo pipe; mkfifo results/lat_dma_sizes.csv; ln -s /dev/zero results/bw_dma_sizes.csv; \
+         mkdir made; cp results/*lat_cmd* made; mkfifo made/provenance.json",
+    ));
+    for line in [
+        "compare results --machine dell-t630",
+        "fit results -o fitted.toml",
+        "bench --machine dell-t630 --short --files lat_cmd_sizes -o made",
+        "fit made --ablate pipe",
+        "fit made --ablate /dev/zero",
+        "place --root . --undo --undo-file pipe",
+        "diff /dev/zero /dev/zero",
+        "inspect /dev/zero",
+    ] {
+        let output = nearfar(&folder, &line.split(' ').collect::<Vec<_>>());
+        assert!(matches!(output.status.code(), Some(0..=2)), "{line}: {}", said(&output));
+    }
+    let whole = done(nearfar(&folder, &["run", "hosts.toml", "-q"]));
+    for other in ["mkfifo $f", "ln -s /dev/zero $f", "mkdir $f"] {
+        done(shell(
+            &folder,
+            &format!(
+                "for f in $(find .cache -mindepth 2 ! -type d) .cache/speed; do rm -rf $f; {other}; done"
+            ),
+        ));
+        assert_eq!(done(nearfar(&folder, &["run", "hosts.toml", "-q"])), whole, "{other}");
+    }
 }
 
 #[test]
@@ -286,6 +404,27 @@ fn texts_from_files_do_not_act_on_terminals_and_pages() {
         assert!(matches!(output.status.code(), Some(0 | 2)), "{}", said(&output));
         harmless(&arguments.join(" "), &said(&output));
     }
+    // Sources about a real machine.
+    let evil = include_str!("../../fuzzing/corpus/survey_source/hwloc1.xml")
+        .replace("value=\"Box\"", "value=\"Box&#x202e;&#x9b;2J&lt;img src=x&gt;\"");
+    assert!(evil.contains("202e"));
+    fs::write(folder.join("evil.xml"), evil).unwrap();
+    for line in [
+        "inspect evil.xml --json e.json --svg e.svg",
+        "inspect evil.xml --everything",
+        "import evil.xml -o evil",
+        "export evil.xml -o e.xml",
+        "export evil.xml --as nccl -o e.nccl.xml",
+        "run evil/evil.toml",
+    ] {
+        let output = nearfar(&folder, &line.split(' ').collect::<Vec<_>>());
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{}", said(&output));
+        harmless(line, &said(&output));
+    }
+    for name in ["e.json", "e.svg", "e.xml", "e.nccl.xml", "evil/evil.toml"] {
+        harmless(name, &fs::read_to_string(folder.join(name)).unwrap());
+    }
+    done(nearfar(&folder, &["machines", "evil/evil.toml"]));
     let typed = "\u{1b}[31mred\u{1b}]0;title\u{7}\u{202e}\u{9b}2J";
     for arguments in [
         &[typed][..],

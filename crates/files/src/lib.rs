@@ -23,24 +23,63 @@ use std::fs;
 use std::io::{self, Read as _, Write};
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
+
 pub use beside::{Beside, abandon};
 pub use digest::{digest, digest_folder, sha256};
 pub use fault::{Operation, may_fail};
 pub use folder::{FileRefused, Folder};
 pub use place::{Place, is_stdout};
-pub use text::{masked, shown, shown_code, shown_json};
+pub use text::{masked, shown, shown_code, shown_json, shown_toml};
 
-/// Reads a whole file.
+/// Bytes of the longest file that is read. `/dev/zero` is longer.
+const MOST: u64 = 1 << 30;
+
+/// Opens a regular file to be read.
+///
+/// # Errors
+/// If it cannot be opened, or is none: a pipe or a device might never end.
+pub fn open(path: &Path) -> io::Result<fs::File> {
+    may_fail(Operation::Open)?;
+    // A pipe would be waited for here.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let kind = file.metadata()?.file_type();
+    match () {
+        () if kind.is_file() => Ok(file),
+        () if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        () => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+    }
+}
+
+/// Reads a whole regular file.
+///
+/// # Errors
+/// If it cannot be read, or is none.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    to_end(open(path)?)
+}
+
+/// Reads a whole file that the user has named: also a pipe, until its writer has ended.
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_any(path: &Path) -> io::Result<Vec<u8>> {
     may_fail(Operation::Open)?;
-    let mut file = fs::File::open(path)?;
+    to_end(fs::File::open(path)?)
+}
+
+fn to_end(file: fs::File) -> io::Result<Vec<u8>> {
     may_fail(Operation::Read)?;
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, "it has more than 1 GiB");
+    let length = file.metadata()?.len();
+    if length > MOST {
+        return Err(too_long());
+    }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    bytes.try_reserve(length as usize).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST { Err(too_long()) } else { Ok(bytes) }
 }
 
 /// The bytes of a text without the byte order mark that editors may put before it.
@@ -73,11 +112,14 @@ pub fn write_with(path: &Path, give: impl FnOnce(&mut dyn Write) -> io::Result<(
     whole(path, give)?.keep()
 }
 
-/// Writes a whole file, and creates its parent folders. After a crash of the machine it may be incomplete.
+/// Writes a whole file of the program's own, and creates its parent folders. After a crash of the machine it may be incomplete.
 ///
 /// # Errors
-/// As [`write`](fn@write).
+/// As [`write`](fn@write); if there is a pipe or a device.
 pub fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if beside::straight(&place::target(path))?.is_some() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
     whole(path, |out| out.write_all(bytes))?.keep_unsynced().map(drop)
 }
 
@@ -113,6 +155,26 @@ pub fn check(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_never_ends_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), Mode::from_raw_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at("zeros")).unwrap();
+        fs::File::create(at("holes")).unwrap().set_len(MOST + 1).unwrap();
+        fs::write(at("text"), "text").unwrap();
+        for name in ["pipe", "zeros"] {
+            assert!(read(&at(name)).unwrap_err().to_string().contains("not a regular file"), "{name}");
+        }
+        assert_eq!(read(folder.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(read_any(&at("holes")).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read(&at("text")).unwrap(), b"text");
+        let pipe = at("pipe");
+        let reader = std::thread::spawn(move || read_any(&pipe).unwrap());
+        fs::write(at("pipe"), "through").unwrap();
+        assert_eq!(reader.join().unwrap(), b"through");
+    }
 
     #[test]
     fn what_cannot_be_written_is_known_before() {

@@ -40,6 +40,16 @@ pub fn shown_json(json: &str) -> Cow<'_, str> {
     })
 }
 
+/// TOML with the same content, in whose strings such characters are escaped.
+pub fn shown_toml(toml: &str) -> Cow<'_, str> {
+    replaced(toml, |letter, into| {
+        let _ = match u32::from(letter) {
+            code @ ..0x1_0000 => write!(into, "\\u{code:04x}"),
+            code => write!(into, "\\U{code:08x}"),
+        };
+    })
+}
+
 /// A text as code in Markdown, also in a table's cell, that it does not leave.
 pub fn shown_code(text: &str) -> String {
     format!("`{}`", shown(text).replace('`', "'").replace('|', "\\|").replace(['\n', '\t'], " "))
@@ -73,6 +83,7 @@ mod tests {
         assert!(matches!(shown("Größe: 4 µs – “so”\n"), Cow::Borrowed(_)));
         assert_eq!((masked(BAD).len(), masked(BAD).chars().any(acts)), (BAD.len(), false));
         assert!(shown_json("\"\u{e0041}\u{9b}\"") == "\"\\udb40\\udc41\\u009b\"");
+        assert_eq!(shown_toml("x = \"\u{202e}\u{e0041}\""), "x = \"\\u202e\\U000e0041\"");
         assert_eq!(shown_code("a`<b>|\n\u{202e}"), "`a'<b>\\| \\u{202e}`");
     }
 }

@@ -73,6 +73,8 @@ pub fn cost(
     };
     let mut own = doc.clone();
     own.remove("borrow")?;
+    // The run with the loan writes it.
+    own.remove("capture")?;
     let at_home = ComputerSetup::load(library, &own)?;
     let moved = programs_of(&setup, borrow, &at_home);
     if moved.is_empty() {

@@ -88,6 +88,8 @@ pub fn matrix(
     };
     base.remove("program")?;
     base.remove("event")?;
+    // Each pair's run would write the same.
+    base.remove("capture")?;
     let text = base.to_text()?;
     let with = |run: &str| -> Result<ComputerSetup, ExperimentError> {
         let text = format!("{text}\n[[program]]\nhost = {host:?}\ncpus = \"0\"\nrun = {run:?}\n");

@@ -11,6 +11,8 @@ use crate::root::HostRoot;
 
 /// What was there before, for `undo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+// A plan (`--json`) has writes as well, and more: it is no record of what was done.
+#[serde(deny_unknown_fields)]
 pub struct UndoRecord {
     /// Each place once, with its first value and the last one that was written.
     pub writes: Vec<PlannedWrite>,
@@ -165,7 +167,8 @@ pub fn undo(root: &HostRoot, path: &Path) -> Result<(usize, Vec<String>), PlaceE
     for write in all.writes.iter().rev() {
         let target = &write.target;
         match target.read(root) {
-            Err(_) => notes.push(format!("{target} is gone")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => notes.push(format!("{target} is gone")),
+            Err(error) => notes.push(format!("{target} is left: {error}")),
             Ok(now) if target.same(&now, &write.before) => {}
             Ok(now) if !target.same(&now, &write.after) => {
                 notes.push(format!("{target} was changed by somebody else, to `{now}`, and is left"));

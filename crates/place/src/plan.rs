@@ -83,7 +83,10 @@ impl WriteTarget {
     /// The value as it is now.
     pub(crate) fn read(&self, root: &HostRoot) -> std::io::Result<String> {
         match self {
-            Self::File { path, .. } => root.read(path),
+            Self::File { path, .. } => {
+                root.of_kernel(path)?;
+                root.read(path)
+            }
             Self::Thread { process, thread, started } => {
                 let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "the thread has ended");
                 if root.started(*process, *thread) != Some(*started) {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use survey::NumberSet;
@@ -44,7 +45,7 @@ impl HostRoot {
     /// If it cannot be read.
     pub fn read(&self, name: &str) -> io::Result<String> {
         let mut text = Vec::new();
-        fs::File::open(self.join(name))?.take(MOST).read_to_end(&mut text)?;
+        files::open(&self.join(name))?.take(MOST).read_to_end(&mut text)?;
         Ok(String::from_utf8_lossy(&text).trim().to_owned())
     }
 
@@ -79,16 +80,21 @@ impl HostRoot {
     /// # Errors
     /// If it is not there, is outside, or the kernel refuses the value.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let path = fs::canonicalize(self.join(name))?;
-        // An undo file may have been tampered with.
-        let is_of_kernel =
-            path.starts_with(self.path.join("sys")) || path.starts_with(self.path.join("proc"));
-        if !is_of_kernel {
-            let message = format!("it leads to {}, outside of /sys and /proc", path.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-        }
-        let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+        let path = self.of_kernel(name)?;
+        // A pipe in a copy would be waited for.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let mut file = fs::OpenOptions::new().write(true).truncate(true).custom_flags(flags).open(path)?;
         file.write_all(format!("{text}\n").as_bytes())
+    }
+
+    /// The path of a file in /sys or /proc without links: an undo file may have been tampered with.
+    pub(crate) fn of_kernel(&self, name: &str) -> io::Result<PathBuf> {
+        let path = fs::canonicalize(self.join(name))?;
+        if path.starts_with(self.path.join("sys")) || path.starts_with(self.path.join("proc")) {
+            return Ok(path);
+        }
+        let message = format!("it leads to {}, outside of /sys and /proc", path.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
     }
 
     /// CPUs that a thread may use.

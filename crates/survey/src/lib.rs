@@ -42,4 +42,4 @@ pub use model::{
 };
 pub use numbers::NumberSet;
 pub use pci::{AcsBits, BusRange, LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber, PortKind};
-pub use read::SourceError;
+pub use read::{SourceError, texts_in};

@@ -30,7 +30,8 @@ pub struct CaptureArgs {
 }
 
 pub fn run(_: &Common, arguments: &CaptureArgs) -> Result<ExitCode, Failure> {
-    output::Places::new(&[("--output", Some(arguments.output.as_path()))])?;
+    let places = output::Places::new(&[("--output", Some(arguments.output.as_path()))])?;
+    places.reads_sources(std::slice::from_ref(&arguments.root))?;
     let mut archive = Vec::new();
     let count = survey::capture(&arguments.root, arguments.identities, &mut archive).map_err(Failure::new)?;
     output::write_with(&arguments.output, |out| out.write_all(&archive))?;

@@ -184,7 +184,8 @@ pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure
         ("--plot", arguments.plot.as_deref()),
     ])?;
     places.reads_folders(&arguments.directories)?;
-    places.reads(arguments.machine.iter().chain(&arguments.card))?;
+    arguments.machine.iter().try_for_each(|machine| places.reads_machine(machine))?;
+    places.reads(&arguments.card)?;
     let to_stdout = places.to_stdout;
     let progress = progress::of(common);
     let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];

@@ -19,6 +19,8 @@ pub fn run(
 ) -> Result<ExitCode, Failure> {
     let places = records.places(&[])?;
     places.reads(paths)?;
+    places.reads_machine(&options.machine)?;
+    places.reads(&options.card)?;
     let all = compare_tools(paths, options, progress::of(common).as_ref()).map_err(Failure::new)?;
     let mut provenance = output::provenance(seed, &[("--set", &options.set)], &options.library);
     for path in paths {

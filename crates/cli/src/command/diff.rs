@@ -213,7 +213,7 @@ fn read(library: &Library, path: &Path, read_files: &mut Vec<Input>) -> Result<V
     }
     let wrong = |why: String| Failure::new(format!("`{}`: {why}", path.display()));
     let _waiting = output::waits_at_pipe(path, "write to");
-    let bytes = files::read(path).map_err(|error| wrong(error.to_string()))?;
+    let bytes = files::read_any(path).map_err(|error| wrong(error.to_string()))?;
     read_files.push(Input {
         kind: "result".into(),
         name: path.display().to_string(),

@@ -55,6 +55,7 @@ enum ExportForm {
 }
 
 pub fn run(common: &Common, arguments: &ExportArgs) -> Result<ExitCode, Failure> {
+    let places = output::Places::new(&[("--output", arguments.output.as_deref())])?;
     let named = Path::new(&arguments.what);
     let is_source = named.exists() && !arguments.what.ends_with(".toml");
     let text = match (is_source, arguments.form) {
@@ -69,10 +70,13 @@ pub fn run(common: &Common, arguments: &ExportArgs) -> Result<ExitCode, Failure>
                     "--set and --host are for scenarios, and this is a real machine's source",
                 ));
             }
-            of_survey(&Survey::read(&[named]).map_err(Failure::new)?, form)
+            places.reads_sources(&[named.to_owned()])?;
+            of_survey(&super::inspect::survey_of(&[named.to_owned()])?, form)
         }
         (false, form) => {
-            let setup = setup(&input::library(common), arguments)?;
+            let library = input::library(common);
+            let setup = setup(&library, arguments)?;
+            places.reads_through(&library)?;
             let name = host(&setup, arguments.host.as_deref())?;
             if form == ExportForm::Lspci {
                 let all = computer::configuration(&setup).map_err(ExperimentError::from)?;
@@ -90,7 +94,7 @@ pub fn run(common: &Common, arguments: &ExportArgs) -> Result<ExitCode, Failure>
     };
     match arguments.output.as_deref().filter(|path| *path != Path::new("-")) {
         Some(path) => {
-            output::write(path, text.as_bytes())?;
+            output::write(path, files::shown(&text).as_bytes())?;
             output::complain(&format!("written: {}", path.display()));
         }
         None => output::print(text.trim_end()),

@@ -110,7 +110,8 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
     }
     let file = arguments.output.as_deref().expect("clap asks for it");
     let provenance = made_from(arguments, &options)?;
-    output::write(file, with_origin(&done.machine.to_text()?, &provenance).as_bytes())?;
+    let text = with_origin(&done.machine.to_text()?, &provenance);
+    output::write(file, files::shown_toml(&text).as_bytes())?;
     let rows: Vec<_> = done
         .figures
         .iter()

@@ -45,8 +45,14 @@ pub fn run(common: &Common, arguments: &ImportArgs) -> Result<ExitCode, Failure>
     }
     let options = survey::ImportOptions { name: &name, from: arguments.from.as_deref() };
     let imported = survey::import(&survey, &library, options)?;
+    let mut places = output::Places::new(&[])?;
+    for (file, _) in &imported.files {
+        places.writes("--output", &arguments.output.join(file))?;
+    }
+    places.reads_sources(&arguments.sources)?;
+    places.reads_through(&library)?;
     for (file, text) in &imported.files {
-        output::write(&arguments.output.join(file), text.as_bytes())?;
+        output::write(&arguments.output.join(file), files::shown_toml(text).as_bytes())?;
     }
     let folder = arguments.output.display();
     let files: Vec<&str> = imported.files.iter().map(|(name, _)| name.as_str()).collect();

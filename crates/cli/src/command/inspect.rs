@@ -53,7 +53,9 @@ pub struct InspectArgs {
 
 pub fn run(common: &Common, arguments: &InspectArgs) -> Result<ExitCode, Failure> {
     let places = [("--json", arguments.json.as_deref()), ("--svg", arguments.svg.as_deref())];
-    let to_stdout = output::Places::new(&places)?.to_stdout;
+    let places = output::Places::new(&places)?;
+    places.reads_sources(&arguments.sources)?;
+    let to_stdout = places.to_stdout;
     if arguments.watch {
         return watch(arguments);
     }
@@ -61,7 +63,7 @@ pub fn run(common: &Common, arguments: &InspectArgs) -> Result<ExitCode, Failure
     let findings = findings_of(&survey, &arguments.sources);
     let costs = if arguments.simulate { far_costs(common, &survey)? } else { Vec::new() };
     if let Some(path) = &arguments.svg {
-        output::write(path, survey.drawing(&findings).as_bytes())?;
+        output::write(path, files::shown(&survey.drawing(&findings)).as_bytes())?;
     }
     if arguments.json.is_some() {
         let provenance = output::provenance(0, &[], &machine::Library::built_in());
@@ -103,6 +105,7 @@ pub fn survey_of(sources: &[PathBuf]) -> Result<Survey, Failure> {
         [] => vec![Path::new("/")],
         given => given.iter().map(PathBuf::as_path).collect(),
     };
+    let _waiting: Vec<_> = paths.iter().map(|path| output::waits_at_pipe(path, "write to")).collect();
     Survey::read(&paths).map_err(Failure::new)
 }
 

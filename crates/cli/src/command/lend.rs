@@ -47,10 +47,12 @@ pub struct LendCostArgs {
 
 pub fn run(common: &Common, arguments: &LendArgs) -> Result<ExitCode, Failure> {
     let LendCommand::Cost(arguments) = &arguments.what;
-    let places = arguments.records.places(&[])?;
-    places.reads([&arguments.scenario])?;
-    let to_stdout = places.to_stdout;
+    let mut places = arguments.records.places(&[])?;
     let library = input::library(common);
+    let named = input::Named { scenario: &arguments.scenario, folder: None };
+    let experiment = input::scenario(&library, &named, "--set", &arguments.set)?;
+    input::places(&mut places, &library, &experiment)?;
+    let to_stdout = places.to_stdout;
     let progress = progress::of(common);
     let cost = lend_cost::cost(&library, &arguments.scenario, "--set", &arguments.set, progress.as_ref())?;
     let provenance = output::provenance(cost.setup.seed, &[("--set", &arguments.set)], &library);

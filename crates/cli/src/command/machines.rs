@@ -130,6 +130,7 @@ pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failur
 }
 
 fn write(arguments: &MachinesArgs, rows: Vec<serde_json::Value>, library: &Library) -> Result<(), Failure> {
+    arguments.records.places(&[])?.reads_through(library)?;
     arguments.records.write(rows, &output::provenance(0, &[], library))
 }
 

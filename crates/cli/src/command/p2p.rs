@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use nearfar::experiment::Experiment;
 use nearfar::peers::{self, PeerCell, PeerMatrix, PeerOptions};
 
 use crate::failure::Failure;
@@ -41,9 +42,12 @@ pub struct P2pArgs {
 
 pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
     let places = arguments.records.places(&[])?;
-    places.reads([&arguments.scenario])?;
-    let to_stdout = places.to_stdout;
     let library = input::library(common);
+    // A machine is read in the attempt.
+    let _ = Experiment::load(&library, &arguments.scenario, "--set", &arguments.set);
+    places.reads([&arguments.scenario])?;
+    places.reads_through(&library)?;
+    let to_stdout = places.to_stdout;
     let progress = progress::of(common);
     let options = PeerOptions { gpu: arguments.gpu.clone(), bytes: arguments.bytes, reads: arguments.read };
     let matrix =

@@ -81,7 +81,10 @@ pub fn run(_: &Common, arguments: &PlaceArgs) -> Result<ExitCode, Failure> {
     let wrong = |error| Failure::new(format!("`{}`: {error}", arguments.root.display()));
     let root = HostRoot::new(&arguments.root).map_err(wrong)?;
     let undo = arguments.undo_file.clone().unwrap_or_else(|| root.path().join("run/nearfar/place.undo.json"));
-    let to_stdout = output::Places::new(&[("--json", arguments.json.as_deref())])?.to_stdout;
+    let mut places = output::Places::new(&[("--json", arguments.json.as_deref())])?;
+    places.writes("the record for --undo", &undo)?;
+    places.reads_sources(std::slice::from_ref(&arguments.root))?;
+    let to_stdout = places.to_stdout;
     // A signal between two writes waits until they are done.
     let (mut told, _tells) = stop::readable().map_err(Failure::new)?;
     if arguments.undo {

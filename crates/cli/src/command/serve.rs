@@ -115,7 +115,11 @@ impl LiveScene {
                 )));
             }
         }
-        match input::scenario(&input::library(common), &named, "--set", &self.set)? {
+        let library = input::library(common);
+        let experiment = input::scenario(&library, &named, "--set", &self.set)?;
+        let mut places = output::Places::new(&[("--pcapng", self.pcapng.as_deref())])?;
+        input::places(&mut places, &library, &experiment)?;
+        match experiment {
             Experiment::Computers(setup) => Ok(*setup),
             Experiment::Bench(_) => Err(Failure::new(format!(
                 "{} has a machine with a card; virtual machines are hosts of scenarios with computers",

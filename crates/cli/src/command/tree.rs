@@ -87,8 +87,12 @@ pub fn run(common: &Common, arguments: &TreeArgs) -> Result<ExitCode, Failure> {
         )));
     };
     if let Some(folder) = &arguments.lspci {
-        for (host, text) in computer::configuration(&setup)? {
-            let path = folder.join(format!("{host}.lspci"));
+        let all = computer::configuration(&setup)?;
+        let path = |host: &str| folder.join(format!("{host}.lspci"));
+        all.iter().try_for_each(|(host, _)| places.writes("--lspci", &path(host)))?;
+        places.reads_through(&library)?;
+        for (host, text) in all {
+            let path = path(&host);
             output::write(&path, text.as_bytes())?;
             output::complain(&format!("written: {}", path.display()));
         }

@@ -217,7 +217,8 @@ pub fn waits_at_pipe(path: &Path, does: &str) -> Option<mpsc::Sender<()>> {
     }
     let (done, ended) = mpsc::channel();
     let note = format!("note: waiting for somebody to {does} `{}`, which is a pipe", path.display());
-    std::thread::spawn(move || {
+    // Where none can be started, nothing is said.
+    let _ = std::thread::Builder::new().spawn(move || {
         if ended.recv_timeout(Duration::from_secs(2)) == Err(mpsc::RecvTimeoutError::Timeout) {
             complain(&note);
         }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 pub struct Places {
     /// Whether one is the standard output; then nothing else may be printed there.
     pub to_stdout: bool,
-    outputs: Vec<(String, Place)>,
+    outputs: Vec<(String, Place, PathBuf)>,
 }
 
 impl Places {
@@ -21,7 +21,7 @@ impl Places {
     /// # Errors
     /// If two are the same file.
     pub fn new(options: &[(&str, Option<&Path>)]) -> Result<Self, Failure> {
-        let printed = Place::of_stdout().map(|place| ("what is printed".to_owned(), place));
+        let printed = Place::of_stdout().map(|place| ("what is printed".to_owned(), place, PathBuf::new()));
         let mut all = Self { to_stdout: false, outputs: printed.into_iter().collect() };
         for &(option, path) in options {
             let Some(path) = path else { continue };
@@ -43,8 +43,8 @@ impl Places {
             true => Place::New("-".into()),
             false => Place::of(path),
         };
-        if let Some((other, _)) =
-            self.outputs.iter().find(|(_, other)| *other == place && place != Place::Device)
+        if let Some((other, ..)) =
+            self.outputs.iter().find(|(_, other, _)| *other == place && place != Place::Device)
         {
             let path = path.display();
             if other == what {
@@ -56,7 +56,7 @@ impl Places {
                 "{other} and {what} both write to `{path}`; give one of them another file"
             )));
         }
-        self.outputs.push((what.to_owned(), place));
+        self.outputs.push((what.to_owned(), place, path.to_owned()));
         Ok(())
     }
 
@@ -69,14 +69,38 @@ impl Places {
             let place = Place::of(input.as_ref());
             // What does not exist is not read.
             let known = matches!(place, Place::Known(..));
-            if let Some((what, _)) = self.outputs.iter().find(|(_, output)| known && *output == place) {
-                return Err(Failure::new(format!(
-                    "{what} would overwrite `{}`, which is read; give it another file",
-                    input.as_ref().display()
-                )));
+            if let Some((what, ..)) = self.outputs.iter().find(|(_, output, _)| known && *output == place) {
+                return Err(overwritten(what, input.as_ref()));
             }
         }
         Ok(())
+    }
+
+    /// Adds sources about a real machine: files, folders of tools' outputs, and folders laid out like `/`.
+    ///
+    /// # Errors
+    /// If one is an output.
+    pub fn reads_sources(&self, sources: &[PathBuf]) -> Result<(), Failure> {
+        self.reads(sources)?;
+        for source in sources {
+            self.reads(survey::texts_in(source).unwrap_or_default())?;
+            for read in ["sys", "proc"].iter().filter_map(|name| source.join(name).canonicalize().ok()) {
+                let is_below = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.starts_with(&read));
+                if let Some((what, _, path)) = self.outputs.iter().find(|(.., path)| is_below(path)) {
+                    return Err(overwritten(what, path));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a machine: its file, or the folder that an import wrote.
+    ///
+    /// # Errors
+    /// If one is an output.
+    pub fn reads_machine(&self, machine: &str) -> Result<(), Failure> {
+        self.reads([machine])?;
+        self.reads_folders(&[machine.into()])
     }
 
     /// Adds all files in folders that are read.
@@ -120,12 +144,16 @@ impl Places {
         for backing in backings {
             let what = format!("the drive with its blocks in `{}`", backing.value);
             // Points of a sweep use a drive one after the other.
-            if !self.outputs.iter().any(|(known, _)| *known == what) {
+            if !self.outputs.iter().any(|(known, ..)| *known == what) {
                 self.writes(&what, &path(&backing.value))?;
             }
         }
         Ok(())
     }
+}
+
+fn overwritten(what: &str, input: &Path) -> Failure {
+    Failure::new(format!("{what} would overwrite `{}`, which is read; give it another file", input.display()))
 }
 
 /// Options whose files have their origin in a second file beside them.

@@ -9,7 +9,7 @@ pub mod sysfs;
 pub mod tables;
 mod xml;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use files::{ArchiveFiles, FolderFiles};
 
@@ -62,6 +62,20 @@ const TEXTS: [(&str, TextTest, TextReader); 10] = [
 /// Bytes of a source that are read.
 const MOST_BYTES: usize = 256 << 20;
 
+/// Outputs of tools that are read of a folder: texts and XML, sorted, 256 at most.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn texts_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let is_text =
+        |path: &PathBuf| path.is_file() && path.extension().is_none_or(|end| end == "txt" || end == "xml");
+    let mut names: Vec<PathBuf> = entries.filter(is_text).collect();
+    names.sort();
+    names.truncate(256);
+    Ok(names)
+}
+
 impl Survey {
     /// Reads sources about the same machine: files, folders, `/` for this machine. Where they differ, the first is taken,
     /// and that is told.
@@ -96,7 +110,7 @@ impl Survey {
             if meta.is_file() && meta.len() > MOST_BYTES as u64 {
                 return Err(failed(format!("it has more than {} MiB", MOST_BYTES >> 20)));
             }
-            let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+            let bytes = ::files::read_any(path).map_err(|error| failed(error.to_string()))?;
             return self.add_bytes(&name, &bytes);
         }
         let files = FolderFiles::new(path);
@@ -108,16 +122,9 @@ impl Survey {
         }
         // A folder of outputs of tools, such as those beside measured results.
         let mut found = false;
-        let mut names: Vec<_> = std::fs::read_dir(path)
-            .map_err(|error| failed(error.to_string()))?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.is_file() && path.extension().is_none_or(|end| end == "txt" || end == "xml"))
-            .collect();
-        names.sort();
-        for path in names.iter().take(256) {
+        for path in texts_in(path).map_err(|error| failed(error.to_string()))? {
             let small = path.metadata().is_ok_and(|meta| meta.len() <= MOST_BYTES as u64);
-            let bytes = std::fs::read(path).ok().filter(|_| small).unwrap_or_default();
+            let bytes = ::files::read(&path).ok().filter(|_| small).unwrap_or_default();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             found |= self.add_bytes(&name, &bytes).is_ok();
         }
