@@ -8,7 +8,7 @@
 //! memory.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
@@ -53,6 +53,28 @@ pub fn places(folder: &Path, host: &str) -> (PathBuf, PathBuf) {
     (folder.join(format!("{host}.clock")), folder.join(format!("{host}.page")))
 }
 
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+/// The end of a page, behind what the plugin reads and writes: it was made here.
+const MARK: &[u8] = b"nearfar lock-step";
+
+/// Makes a page. One that a killed run has left is replaced, nothing else.
+fn new_page(path: &Path) -> io::Result<File> {
+    let left = path.symlink_metadata().is_ok_and(|known| known.is_file() && known.len() == PAGE);
+    if left && std::fs::read(path)?.ends_with(MARK) {
+        std::fs::remove_file(path)?;
+    }
+    let page = File::options().read(true).write(true).create_new(true).open(path)?;
+    page.write_all_at(MARK, PAGE - MARK.len() as u64)?;
+    Ok(page)
+}
+
+/// The time that instructions stand for, whatever a page says.
+fn time_of(instructions: u64, shift: u32) -> Duration {
+    const PS_PER_NS: u64 = 1000;
+    Duration::from_ps(instructions.saturating_mul(PS_PER_NS << shift))
+}
+
 /// The clock of a live host's guest.
 pub struct GuestClock {
     so_far: GuestTime,
@@ -79,9 +101,11 @@ impl GuestClock {
     pub fn new(folder: &Path, host: usize, name: &str, shift: u32, begins: Time) -> Result<Self, LiveError> {
         let (socket, path) = places(folder, name);
         let socket = listen(&socket)?;
-        let made = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let page = made.and_then(|page| page.set_len(4096).map(|()| page)).map_err(|problem| {
-            let remedy = "choose a folder by --sockets in which files can be made";
+        let page = new_page(&path).map_err(|problem| {
+            let remedy = match problem.kind() {
+                io::ErrorKind::AlreadyExists => "move that file away, or choose another folder by --sockets",
+                _ => "choose a folder by --sockets in which files can be made",
+            };
             LiveError::Socket { socket: path.display().to_string(), problem, remedy }
         })?;
         let none = Duration::ZERO;
@@ -128,7 +152,7 @@ impl GuestClock {
         if self.page.read_exact_at(&mut count, 0).is_ok() {
             let instructions = u64::from_ne_bytes(count).max(self.so_far.instructions);
             self.so_far.instructions = instructions;
-            self.so_far.computed = Duration::from_ns(instructions << self.shift);
+            self.so_far.computed = time_of(instructions, self.shift);
         }
     }
 
@@ -140,7 +164,7 @@ impl GuestClock {
     /// Says how far the guest may go, at least a step.
     fn allow(&self, until: Time) {
         let until = until.max(self.time() + STEP);
-        let own = until.since(self.begins).as_ps() - self.so_far.waited.as_ps();
+        let own = until.since(self.begins).as_ps().saturating_sub(self.so_far.waited.as_ps());
         let count = own.div_ceil(1000 << self.shift);
         // A guest without its page has ended.
         let _ = self.page.write_all_at(&count.to_ne_bytes(), 8);
@@ -302,4 +326,38 @@ fn settle(
         wait([].into_iter(), fd, Some(Timespec { tv_sec: 0, tv_nsec: 10_000_000 }))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_replaces_only_what_a_killed_run_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // No run removes its page when it is killed.
+        drop(new_page(&at("a.page")).unwrap());
+        let again = new_page(&at("a.page")).unwrap();
+        again.write_all_at(&[0xff; 16], 0).unwrap();
+        assert_eq!(std::fs::read(at("a.page")).unwrap().len() as u64, PAGE);
+        std::fs::write(at("notes"), "mine").unwrap();
+        std::fs::write(at("b.page"), [7; PAGE as usize]).unwrap();
+        std::os::unix::fs::symlink("notes", at("c.page")).unwrap();
+        std::os::unix::fs::symlink("a.page", at("d.page")).unwrap();
+        std::fs::create_dir(at("e.page")).unwrap();
+        for name in ["notes", "b.page", "c.page", "d.page", "e.page"] {
+            assert_eq!(new_page(&at(name)).unwrap_err().kind(), io::ErrorKind::AlreadyExists, "{name}");
+        }
+        assert_eq!(std::fs::read(at("notes")).unwrap(), b"mine");
+        assert!(at("c.page").is_symlink() && at("d.page").is_symlink());
+    }
+
+    #[test]
+    fn counts_of_a_page_never_wrap() {
+        assert_eq!(time_of(3, 2), Duration::from_ns(12));
+        for (instructions, shift) in [(u64::MAX, 0), (u64::MAX, 10), (1 << 60, 10), (1 << 54, 10)] {
+            assert_eq!(time_of(instructions, shift), Duration::from_ps(u64::MAX));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,13 @@ impl LiveSocket {
 fn bind_file(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(taken) if taken.kind() == io::ErrorKind::AddrInUse => {
+            // Connecting to what is no socket is refused as well.
+            if !path.symlink_metadata()?.file_type().is_socket() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "there is a file, and it is no socket",
+                ));
+            }
             let refused =
                 UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
             if !refused {
@@ -66,5 +74,29 @@ impl AsFd for LiveSocket {
 impl Drop for LiveSocket {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_without_a_listener_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        drop(UnixListener::bind(at("left")).unwrap());
+        std::fs::write(at("file"), "mine").unwrap();
+        std::os::unix::fs::symlink("left", at("link")).unwrap();
+        let first = LiveSocket::bind(at("left")).unwrap();
+        assert!(LiveSocket::bind(at("left")).is_err());
+        drop(first);
+        assert!(!at("left").exists());
+        drop(UnixListener::bind(at("left")).unwrap());
+        for name in ["file", "link"] {
+            assert!(LiveSocket::bind(at(name)).is_err(), "{name}");
+        }
+        assert_eq!(std::fs::read(at("file")).unwrap(), b"mine");
+        assert!(at("link").is_symlink());
     }
 }
