@@ -12,6 +12,7 @@ pub mod difference_json;
 pub mod dllp_parse;
 pub mod ethernet_frame;
 pub mod event_schedule;
+pub mod host_view;
 pub mod ip_fragments;
 pub mod kpio_lines;
 pub mod machine_toml;
@@ -22,13 +23,14 @@ pub mod survey_source;
 pub mod tcp_input;
 pub mod tlp_parse;
 pub mod tool_output;
+pub mod undo_record;
 pub mod vfio_message;
 
 /// Function that tests an input.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
@@ -38,6 +40,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("dllp_parse", dllp_parse::run),
     ("ethernet_frame", ethernet_frame::run),
     ("event_schedule", event_schedule::run),
+    ("host_view", host_view::run),
     ("ip_fragments", ip_fragments::run),
     ("kpio_lines", kpio_lines::run),
     ("machine_toml", machine_toml::run),
@@ -47,5 +50,6 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("tcp_input", tcp_input::run),
     ("tlp_parse", tlp_parse::run),
     ("tool_output", tool_output::run),
+    ("undo_record", undo_record::run),
     ("vfio_message", vfio_message::run),
 ];

@@ -52,7 +52,7 @@ fn try_out(name: &str, run: fuzzing::Target, goes_on: Duration) {
     assert!(!inputs.is_empty(), "{name} has no corpus");
     inputs.iter().for_each(|input| run(input));
     let mut rng = Seed::new(1).component(name);
-    let is_of_files = name.ends_with("_toml") || name.ends_with("_schedule");
+    let is_of_files = ["_toml", "_schedule", "_view", "_record"].iter().any(|end| name.ends_with(end));
     let count = if is_of_files { CHANGED_FILES } else { CHANGED };
     let begun = Instant::now();
     for tried in 0.. {
