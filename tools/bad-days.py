@@ -5,6 +5,8 @@ assertions) a fault of every operation on files. Says how many of each, and what
     tools/bad-days.py target/release/nearfar                     1,000 kills, 100,000 damaged inputs
     tools/bad-days.py target/debug/nearfar --quick               what the tests run: half a minute
     tools/bad-days.py target/debug/nearfar --faults              every n-th fault of ten commands
+    tools/bad-days.py target/release/nearfar --memory            allocations that fail: every one of two commands, 200 each of
+                                                                 ten; and too little memory, in steps. Takes a C compiler
 """
 
 import argparse
@@ -308,12 +310,118 @@ def faults(program, commands):
     return wrong, count
 
 
+# What is small enough for each of its allocations to fail.
+SMALL = [("new nic new.toml", ["new.toml"]), ("machines modern --json o.json", ["o.json"])]
+LOADER = "error while loading shared libraries"
+
+
+def out_of_memory(place, line, names, new, before, status, told):
+    """What is wrong with how a command without memory ended: told and stopped, the old files or the new ones."""
+    now = place.read(names)
+    torn = [name for name, content in now.items() if content not in (before.get(name), new.get(name))]
+    if torn:
+        return f"{torn} torn"
+    if status == 0:
+        return None if now == new else f"status 0 without the result: {told[-300:]}"
+    if status not in (1, 2, -signal.SIGABRT) or "panicked" in told:
+        return f"status {status}: {told[-300:]}"
+    return None if "memory" in told or "error: " in told else f"says nothing: {told[-300:]}"
+
+
+def prepared(place, line, names):
+    """Files as a user had them before the command, which names none twice."""
+    for name in names:
+        if line.startswith("new "):
+            (place.folder / name).unlink(missing_ok=True)
+        elif not name.endswith("x.pcapng") and "/" not in name:
+            (place.folder / name).write_bytes(b"old")
+    return place.read(names)
+
+
+def allocations(program, line, names, most):
+    """Fails up to `most` allocations of a command, one in each run; 0 is all of them."""
+    wrong, done = [], 0
+    place = Place(program)
+    library = str(place.folder / "fail-malloc.so")
+    source = str(pathlib.Path(__file__).with_name("fail-malloc.c"))
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+    more = {"LD_PRELOAD": library, "RUST_BACKTRACE": "0"}
+    line += " --no-cache --jobs 1"
+    prepared(place, line, names)
+    status, told = place.run(line, **more, FAIL_ALLOCATION="0")
+    new = place.read(names)
+    count = max(int(words.split()[0]) for words in told.splitlines() if words.endswith(" allocations"))
+    for number in range(1, count + 1, max(1, count // most if most else 1)):
+        before = prepared(place, line, names)
+        status, told = place.run(line, **more, FAIL_ALLOCATION=str(number))
+        done += 1
+        problem = out_of_memory(place, line, names, new, before, status, told)
+        if problem:
+            wrong.append(f"allocation {number} of {count} of {line}: {problem}")
+    prepared(place, line, names)
+    place.run(line)
+    if place.left():
+        wrong.append(f"allocations of {line}: the next run left {place.left()}")
+    place.clean()
+    return wrong, done
+
+
+def limits(program, line, names):
+    """Runs a command with more and more memory, in steps of 1 MiB, until it is enough."""
+    wrong, done = [], 0
+    place = Place(program)
+    line += " --no-cache --jobs 1"
+    prepared(place, line, names)
+    place.run(line)
+    new = place.read(names)
+    for mib in range(30, 4096):
+        before = prepared(place, line, names)
+        limited = f'ulimit -v {mib << 10}; exec "$0" "$@"'
+        child = subprocess.run(
+            ["sh", "-c", limited, program, *line.split(" ")], cwd=place.folder, capture_output=True, timeout=120,
+            env=dict(os.environ, RUST_BACKTRACE="0"),
+        )
+        told = child.stderr.decode(errors="replace")
+        # The program has not begun: the system does not load it.
+        if LOADER in told or (not told and child.returncode in (-signal.SIGSEGV, -signal.SIGKILL)):
+            continue
+        done += 1
+        problem = out_of_memory(place, line, names, new, before, child.returncode, told)
+        if problem:
+            wrong.append(f"{mib} MiB for {line}: {problem}")
+        if child.returncode == 0:
+            break
+    place.run(line)
+    if place.left():
+        wrong.append(f"limits of {line}: the next run left {place.left()}")
+    place.clean()
+    return wrong, done
+
+
+def memory(program, jobs, is_quick=False):
+    """Allocations that fail, and too little memory."""
+    program = str(pathlib.Path(program).resolve())
+    wrong, counts = [], [0, 0]
+    small, some = (SMALL[:1], COMMANDS[:1]) if is_quick else (SMALL, COMMANDS)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        failing = [pool.submit(allocations, program, line, names, 30 if is_quick else 0) for line, names in small]
+        failing += [pool.submit(allocations, program, line, names, 30 if is_quick else 200) for line, names in some]
+        limited = [pool.submit(limits, program, line, names) for line, names in some]
+        for kind, futures in enumerate([failing, limited]):
+            for future in futures:
+                some, done = future.result()
+                wrong += some
+                counts[kind] += done
+    return wrong, counts
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--kills", type=int, default=1_000)
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--seconds", type=float, default=60.0, help="longer runs without a message are hangs")
@@ -325,6 +433,9 @@ def main():
     if arguments.faults:
         wrong, count = faults(arguments.program, COMMANDS)
         print(f"{count} faults of {len(COMMANDS)} commands")
+    elif arguments.memory:
+        wrong, (failed, limited) = memory(arguments.program, arguments.jobs)
+        print(f"{failed} failed allocations, {limited} runs with too little memory")
     else:
         done = {}
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
@@ -340,6 +451,10 @@ def main():
                 for kind, count in counts.items():
                     done[kind] = done.get(kind, 0) + count
         print(f"{arguments.kills} kills; damaged inputs: {done}")
+        if arguments.quick and shutil.which("cc"):
+            some, (failed, limited) = memory(arguments.program, arguments.jobs, is_quick=True)
+            wrong += some
+            print(f"{failed} failed allocations, {limited} runs with too little memory")
     for problem in wrong:
         print(problem)
     print(f"{len(wrong)} went wrong in {time.monotonic() - began:.0f} s")

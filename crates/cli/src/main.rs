@@ -21,6 +21,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::failure::Failure;
+
 /// PCIe host I/O simulated in software, checked against measurements of real machines.
 #[derive(Parser)]
 #[command(name = "nearfar", version, arg_required_else_help = true, after_help = EXAMPLES)]
@@ -81,6 +83,22 @@ struct Common {
 fn keep_results() -> Option<()> {
     let program = files::read(&std::env::current_exe().ok()?).ok()?;
     nearfar::cache::keep_in(&nearfar::cache::usual_folder()?, files::sha256(&program)).ok()
+}
+
+/// Starts the threads that simulate, and the one that waits for signals.
+fn start_threads(common: &Common, command: &Command) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("threads cannot be started: {error}; free memory, or try --jobs 1"))
+    };
+    if common.jobs.is_some() || command.goes_on() {
+        // The process's only thread pool; this must precede its first use.
+        let jobs = common.jobs.map_or(0, usize::from);
+        rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global().map_err(|error| failed(&error))?;
+    }
+    match command.ends_itself() {
+        true => Ok(()),
+        false => stop::watch(command.goes_on()).map_err(|error| failed(&error)),
+    }
 }
 
 #[derive(Subcommand)]
@@ -184,9 +202,9 @@ fn main() -> ExitCode {
     if common.verbose {
         output::be_verbose();
     }
-    if let Some(jobs) = common.jobs {
-        // The process's only thread pool; this must precede its first use.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
+    if let Err(failure) = start_threads(&common, &command) {
+        failure.tell();
+        return ExitCode::from(2);
     }
     if let Some(folder) = common.library.as_ref().filter(|folder| !folder.is_dir()) {
         crate::output::complain(&format!("error: --library: there is no folder `{}`", folder.display()));
@@ -195,9 +213,6 @@ fn main() -> ExitCode {
     if !common.no_cache {
         // Without a cache, everything is simulated; that is no error.
         let _ = keep_results();
-    }
-    if !command.ends_itself() {
-        stop::watch(command.goes_on());
     }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),

@@ -140,7 +140,8 @@ impl Progress for Bar {
         work.style("{prefix} {bar:30} {pos}/{len}, {eta} left  {wide_msg}");
         if self.is_watched {
             let bar = work.bar.downgrade();
-            thread::spawn(move || {
+            // Where none can be started, there is no bar.
+            let _ = thread::Builder::new().spawn(move || {
                 thread::sleep(PATIENCE);
                 if let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) {
                     bar.set_draw_target(ProgressDrawTarget::stderr());

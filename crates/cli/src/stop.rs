@@ -11,18 +11,22 @@ use crate::output::complain;
 /// Ends the program on Ctrl-C, a hangup or `kill`, with the usual status. Also where a shell has it ignore Ctrl-C, as
 /// scripts do with what they start in the background: otherwise only `kill -9` would end it. A command that `goes_on`
 /// continues from what was finished.
-pub fn watch(goes_on: bool) {
+///
+/// # Errors
+/// If there is no memory left for it.
+pub fn watch(goes_on: bool) -> io::Result<()> {
     let mut wanted = vec![SIGINT, SIGTERM];
     // `nohup` has hangups ignored.
     wanted.extend((!is_ignored(SIGHUP)).then_some(SIGHUP));
-    let Ok(mut signals) = Signals::new(wanted) else { return };
-    thread::spawn(move || {
+    let mut signals = Signals::new(wanted)?;
+    let watch = move || {
         if let Some(signal) = signals.forever().next() {
             files::abandon();
             complain(&what_is_kept(goes_on));
             std::process::exit(128 + signal);
         }
-    });
+    };
+    thread::Builder::new().spawn(watch).map(drop)
 }
 
 /// What can be read once the program is to end by a signal, for a command that has something to do then; and the other end,

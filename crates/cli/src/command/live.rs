@@ -169,7 +169,7 @@ impl LiveArgs {
     ) -> Result<GuestProcesses, Failure> {
         let hosts: Vec<usize> = (0..setup.hosts.len()).filter(|&host| setup.hosts[host].live).collect();
         let is_alone = hosts.len() == 1;
-        let mut children = Vec::new();
+        let mut guests = GuestProcesses(Vec::new());
         let running = Arc::new(AtomicUsize::new(hosts.len()));
         for host in hosts {
             let mut command = self.command(setup, guest, host, functions);
@@ -185,7 +185,7 @@ impl LiveArgs {
             let lead = if is_alone { String::new() } else { format!("{name} | ") };
             let (running, console) = (Arc::clone(&running), child.stdout.take());
             let told = told.try_clone().map_err(Failure::new)?;
-            thread::spawn(move || {
+            let watch = move || {
                 if let Some(console) = console {
                     show(console, &lead);
                 }
@@ -193,10 +193,14 @@ impl LiveArgs {
                 if running.fetch_sub(1, Ordering::Relaxed) == 1 {
                     let _ = (&told).write(&[1]);
                 }
-            });
-            children.push((name, child));
+            };
+            let watches = thread::Builder::new().spawn(watch);
+            guests.0.push((name, child));
+            watches.map_err(|problem| {
+                Failure::new(format!("no thread can be started that shows a console: {problem}"))
+            })?;
         }
-        Ok(GuestProcesses(children))
+        Ok(guests)
     }
 }
 
