@@ -16,6 +16,10 @@ const HOSTS: &str = "name = \"x\"\nsummary = \"x\"\ncapture = [{ port = \"a\", f
     [[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n\
     [[cable]]\nends = [\"a\", \"b\"]\n[[program]]\nhost = \"a\"\nrun = \"ping -c 1 10.0.0.2\"\n";
 
+const LENT: &str = include_str!("../../../scenarios/lend-nvme.toml");
+const LIVE: &str = include_str!("../../../tools/live/nics.toml");
+const FIO: &str = include_str!("../../fuzzing/corpus/tool_output/fio.json");
+
 /// What writes files, `PIPE` before what goes to a file.
 const WRITERS: &[&str] = &[
     "run bench.toml --json run-bench.json --csv run-bench.csv --parquet run-bench.parquet --plot run-bench.svg",
@@ -38,6 +42,20 @@ const WRITERS: &[&str] = &[
      --markdown compare.md --report compare.html",
     "manual pages",
     "diff run.json run.json --json diff.json --csv diff.csv",
+    "draw hosts.toml -o draw.svg",
+    "export hosts.toml -o hwloc.xml",
+    "export hosts.toml --as nccl -o nccl.xml",
+    "export hosts.toml --as lspci -o export.lspci",
+    "export hosts.toml --as capture -o export.tar.gz",
+    "inspect export.tar.gz --json inspect.json --svg inspect.svg",
+    "import export.tar.gz -o box",
+    "place eth0 --root root --json place.json",
+    "place eth0 --root root --apply --undo-file place.undo.json",
+    "lend cost lent.toml --json cost.json --csv cost.csv --parquet cost.parquet",
+    "p2p gpu-switches --bytes 4096 --json p2p.json --csv p2p.csv",
+    "compare fio.json --machine dell-t430 --card optane-900p --json tools.json --csv tools.csv",
+    "PIPE inspect export.tar.gz --everything",
+    "PIPE place --unit",
     "PIPE completions bash",
     "PIPE run hosts.toml",
     "PIPE --help",
@@ -58,6 +76,18 @@ const READERS: &[&str] = &[
     "bench --machine dell-t630 --card ./FILE --short --files lat_cmd_sizes -o FILE.out",
     "compare FILE --machine dell-t630",
     "fit FILE -o FILE.toml",
+    "inspect FILE",
+    "inspect FILE export.tar.gz --json again.json",
+    "import FILE -o FILE.box --name x",
+    "import export.tar.gz --from ./FILE -o FILE.from --name x",
+    "export FILE --as nccl",
+    "draw ./FILE",
+    "lend cost ./FILE",
+    "p2p ./FILE --bytes 4096",
+    "serve ./FILE",
+    "place --root root --undo --undo-file FILE",
+    "compare fio.json --machine ./FILE --card optane-900p",
+    "compare fio.json --machine dell-t430 --card ./FILE",
     "run hosts.toml --set host.a.machine=./FILE",
     "run hosts.toml --set host.a.device.0.nic=./FILE",
     "run bench.toml --set card=./FILE",
@@ -99,6 +129,37 @@ fn wrong(folder: &Path, line: &str) -> Option<String> {
     })
 }
 
+/// A folder laid out like `/`, with an interface of one queue.
+fn real_host(root: &Path) {
+    let device = "sys/devices/pci0000:00/0000:00:01.0";
+    for (name, text) in [
+        ("sys/devices/system/cpu/cpu0/topology/core_id", "0"),
+        ("sys/devices/system/cpu/cpu0/topology/physical_package_id", "0"),
+        ("sys/devices/system/node/node0/cpulist", "0"),
+        (&format!("{device}/numa_node"), "0"),
+        (&format!("{device}/class"), "0x020000"),
+        (&format!("{device}/msi_irqs/40"), "msix"),
+        (&format!("{device}/net/eth0/queues/tx-0/xps_cpus"), "0"),
+        ("proc/irq/40/smp_affinity_list", "0"),
+        ("proc/interrupts", "   CPU0\n 40: 9 IR-PCI-MSI 40-edge eth0-TxRx-0"),
+    ] {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    }
+    let link = |target: &str, name: &str| {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+    };
+    link(&format!("../../../{device}/net/eth0"), "sys/class/net/eth0");
+    link(&format!("../../../../{device}"), "sys/bus/pci/devices/0000:00:01.0");
+    link("../../../0000:00:01.0", &format!("{device}/net/eth0/device"));
+}
+
+/// What a server writes at its end.
+const SERVED: &str = "$nearfar serve live.toml --pcapng serve.pcapng --counters > serve.txt 2>serve.err & p=$!; \
+     until grep -q qemu serve.txt || ! kill -0 $p; do sleep 0.05; done; kill -INT $p; wait $p; cat serve.err >&2";
+
 #[test]
 fn every_output_is_read_or_refused() {
     let folder: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outputs-as-inputs");
@@ -106,6 +167,10 @@ fn every_output_is_read_or_refused() {
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("bench.toml"), BENCH).unwrap();
     fs::write(folder.join("hosts.toml"), HOSTS).unwrap();
+    fs::write(folder.join("lent.toml"), LENT.replace("1ms", "100us")).unwrap();
+    fs::write(folder.join("live.toml"), LIVE).unwrap();
+    fs::write(folder.join("fio.json"), FIO.replace("\"runtime\" : \"30\"", "\"runtime\" : \"1\"")).unwrap();
+    real_host(&folder.join("root"));
     for (n, line) in WRITERS.iter().enumerate() {
         let (line, to_file) = match line.strip_prefix("PIPE ") {
             Some(line) => (line, Some(fs::File::create(folder.join(format!("printed-{n}"))).unwrap())),
@@ -118,15 +183,21 @@ fn every_output_is_read_or_refused() {
         let output = output.unwrap();
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     }
+    let mut shell = Command::new("sh");
+    shell.current_dir(&folder).env("nearfar", env!("CARGO_BIN_EXE_nearfar")).args(["-c", SERVED]);
+    let served = shell.output().unwrap();
+    assert!(folder.join("serve.pcapng").exists(), "{}", String::from_utf8_lossy(&served.stderr));
     let mut files: Vec<String> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-        .filter(|name| name != "bench.toml" && name != "hosts.toml")
+        .filter(|name| folder.join(name).is_file())
+        .filter(|name| !["bench.toml", "hosts.toml", "lent.toml", "live.toml"].contains(&&**name))
         .collect();
     files.extend(
-        ["lspci/a.lspci", "out/provenance.json", "out/lat_cmd_sizes.csv", "pages/nearfar.1"].map(Into::into),
+        ["lspci/a.lspci", "out/provenance.json", "out/lat_cmd_sizes.csv", "pages/nearfar.1", "box/box.toml"]
+            .map(Into::into),
     );
-    assert!(files.len() > 40, "{files:?}");
+    assert!(files.len() > 65, "{files:?}");
     let lines = files.iter().flat_map(|file| READERS.iter().map(move |line| line.replace("FILE", file)));
     // Templates are scenarios and devices that work, which other tests run.
     let lines = Mutex::new(lines.filter(|line| !line.contains("./new-")).collect::<Vec<_>>().into_iter());
