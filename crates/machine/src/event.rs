@@ -789,7 +789,7 @@ impl<'a> Surroundings<'a> {
         value: &'p Placed<String>,
     ) -> Result<Setting, Wrong<'p>> {
         let program = self.program(program).map_err(|why| (what, why))?;
-        let nodes = self.stations.hosts[self.programs[program].host].machine.host.memory_nodes();
+        let nodes = self.stations.hosts[self.programs[program].host].machine.host.nodes();
         MemoryPolicy::parse(&value.value, nodes)
             .map(|policy| Setting::Memory(program, policy))
             .map_err(|message| (value, (message, MemoryPolicy::help(nodes))))

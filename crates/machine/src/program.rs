@@ -111,7 +111,7 @@ impl ProgramSetup {
         };
         let described = &hosts[host].machine.host;
         let (cores, nodes) = match vm {
-            None => (hosts[host].cores(), described.memory_nodes()),
+            None => (hosts[host].cores(), described.nodes()),
             Some(vm) => (hosts[host].vms[vm].vcpus.len() as u32, 1),
         };
         if let Some(name) = &entry.namespace

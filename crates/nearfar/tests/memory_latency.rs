@@ -43,6 +43,29 @@ fn dies_of_cores_read_what_their_links_carry() {
     assert_near("epyc-9224", "0-11", "--bandwidth_matrix -t 0.00002", &of_node, 10.0);
 }
 
+/// The expander's latency from node 0 and what its link carries were fitted, the others follow.
+#[test]
+fn cxl_memory_is_a_node_without_cores() {
+    let latencies = [
+        ("idle latency 0 4", 279.4),
+        ("idle latency 1 4", 278.8),
+        ("idle latency 2 4", 363.8),
+        ("idle latency 3 4", 363.5),
+    ];
+    assert_near("epyc-9224-cxl", "0,12,24,36", "-r --latency_matrix -b 20000", &latencies, 5.0);
+    let reads = [("reads bandwidth 0 4", 17_594.0)];
+    assert_near("epyc-9224-cxl", "0-11", "--bandwidth_matrix -t 0.00001", &reads, 10.0);
+}
+
+/// Nothing was fitted to what all cores move together.
+#[test]
+fn channels_carry_what_turns_of_their_buses_leave() {
+    let reads = [("reads bandwidth 0 0", 122_098.0), ("reads bandwidth 0 1", 51_328.0)];
+    assert_near("xeon-8280", "0-27", "--bandwidth_matrix -t 0.00001", &reads, 10.0);
+    let mixed = [("peak 3:1", 219_132.0)];
+    assert_near("xeon-8280", "0-55", "--peak_injection_bandwidth -t 0.00001 -W 3", &mixed, 10.0);
+}
+
 #[test]
 fn lines_come_from_other_cores_caches_as_measured() {
     let hits = [

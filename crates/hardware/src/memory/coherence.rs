@@ -436,7 +436,7 @@ impl Coherence {
         let mut result = Snooped { at: home_at, holder: None, shared: false, dirty: false };
         let all = TIMED && self.homes[line.home.index()].may_be_changed(line.number);
         for n in 0..self.sockets.len() {
-            if n == to.index() {
+            if n == to.index() || !self.sockets[n].has_cores() {
                 continue;
             }
             let held = self.sockets[n].locate(line.number);

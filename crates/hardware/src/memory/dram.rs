@@ -21,6 +21,8 @@ pub(super) struct Dram {
     /// Consecutive lines on a channel before the next channel follows.
     interleave: u64,
     channels: Vec<Turns>,
+    /// By channel: the rank that has been read last.
+    last_read: Vec<usize>,
     writes: Vec<WriteBatch>,
     /// Banks of all ranks.
     banks: Vec<Bank>,
@@ -97,6 +99,7 @@ impl Dram {
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Turns::default(); usize::from(params.channels)],
+            last_read: vec![0; usize::from(params.channels)],
             writes: (0..params.channels).map(|_| WriteBatch::new(params.write_batch)).collect(),
             banks: (0..units * usize::from(params.banks)).map(|_| Bank::default()).collect(),
             times: RowTimes {
@@ -123,7 +126,9 @@ impl Dram {
         let place = self.place(line);
         let at = self.after_refresh(at, place.rank);
         let ready = self.banks[place.bank].access(at, line / self.row, &self.times);
-        let begun = self.channels[place.channel].reserve(ready, self.service);
+        let last_read = std::mem::replace(&mut self.last_read[place.channel], place.rank);
+        let switch = if last_read == place.rank { Duration::ZERO } else { self.params.rank_switch };
+        let begun = self.channels[place.channel].reserve(ready, self.service + switch);
         let (latency, width) =
             (self.params.access.saturating_sub(self.times.activate), self.params.access_spread);
         begun + (latency + self.part_of(width)).saturating_sub(width / 2)
@@ -319,6 +324,19 @@ mod tests {
         assert!(accepted[..33].iter().all(|&t| t == 0));
         assert_eq!(accepted[33], 4_000, "one service of 64 B at 16 GB/s");
         assert_eq!(accepted[39], 28_000);
+    }
+
+    #[test]
+    fn a_channel_rests_between_reads_of_two_ranks() {
+        let ranks = DramParams { rank_switch: Duration::from_ns(1), ranks: 2, channels: 1, ..params() };
+        let took = |rank: &dyn Fn(u64) -> u64| {
+            let mut dram = Dram::new(&DramParams { refresh: None, row_buffer: open_rows(), ..ranks }, rng());
+            // Pages of 4 KiB are of one rank or the other.
+            (0..40).map(|n| dram.read(Time::ZERO, rank(n) * 64 + n)).max().unwrap().as_ps()
+        };
+        let (same, turns, two_and_two) = (took(&|_| 1), took(&|n| n % 2), took(&|n| n / 2 % 2));
+        assert_eq!(turns - same, 38_000, "each but the first two");
+        assert_eq!(two_and_two - same, 18_000, "half as often");
     }
 
     #[test]

@@ -51,6 +51,11 @@ pub(super) struct Socket {
 }
 
 impl Socket {
+    /// Whether it may have lines at all: CXL memory is a node without caches.
+    pub(super) fn has_cores(&self) -> bool {
+        !self.cores.is_empty()
+    }
+
     pub(super) fn new(params: &SocketParams, seed: u64) -> Self {
         let llc = TagArray::new(&params.llc.geometry, seed);
         let filter = params.llc.snoop_filter.map(|filter| TagArray::new(&filter, seed ^ 1));

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use units::{Bytes, Duration, HostPhysical, Time};
+use units::{ByteRate, Bytes, Duration, HostPhysical, Time};
 
 impl From<WriteReply> for AccessReply {
     fn from(write: WriteReply) -> Self {
@@ -13,6 +13,24 @@ impl From<WriteReply> for AccessReply {
 
 /// First address of node 1 of [`MemoryParams::example`].
 const NODE_1: u64 = 4 << 30;
+
+/// First address of the node that [`expanded`] adds.
+const NODE_2: u64 = 8 << 30;
+
+/// Adds CXL memory at socket 0: a node without cores.
+fn expanded(mut params: MemoryParams) -> MemoryParams {
+    let mut node = params.sockets[0].clone();
+    node.cores = 0;
+    node.llc.ddio.ways = 0;
+    node.memory = vec![params::MemoryRange { base: at(NODE_2), size: Bytes::gib(1) }];
+    params.sockets.push(node);
+    params.interconnect.links.push(params::InterconnectLink {
+        between: (0, 2),
+        bandwidth: ByteRate::gb_per_s(8),
+        latency: Duration::from_ns(80),
+    });
+    params
+}
 
 fn at(address: u64) -> HostPhysical {
     HostPhysical::new(address)
@@ -85,14 +103,14 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
         ReplacementPolicy::Random,
     ]);
     let ways = prop::sample::select(vec![0u32, 1, 3]);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (remote_write, notice, policy, ways, flags).prop_map(
         |(
             (to, waits_for_home, grant),
             notice,
             policy,
             ways,
-            (inclusive, broadcast, from_cache, reads_allocate),
+            (inclusive, broadcast, from_cache, reads_allocate, is_expanded),
         )| {
             let mut params = tiny();
             params.remote_write = RemoteWriteParams { to, waits_for_home, grant };
@@ -108,7 +126,7 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
                         Some(CacheGeometry { size: Bytes::new(64 * 6), ways: 2, ..socket.llc.geometry });
                 }
             }
-            params
+            if is_expanded { expanded(params) } else { params }
         },
     )
 }
@@ -143,14 +161,15 @@ proptest! {
     #[test]
     fn coherence_and_conservation_hold_under_random_traffic(
         params in any_params(),
-        steps in prop::collection::vec((any_step(), 0u64..14, any::<bool>(), 0u64..200), 1..150),
+        steps in prop::collection::vec((any_step(), 0u64..14, 0usize..3, 0u64..200), 1..150),
     ) {
         let mut memory = MemorySystem::new(&params);
+        let nodes = [0, NODE_1, NODE_2];
         let mut now = Time::ZERO;
         let mut newer_than_dram: BTreeSet<u64> = BTreeSet::new();
-        for (step, line, far, pause) in steps {
+        for (step, line, node, pause) in steps {
             now += Duration::from_ns(pause);
-            let address = at(line * 64 + if far { NODE_1 } else { 0 });
+            let address = at(line * 64 + nodes[node % params.sockets.len()]);
             memory.caches().log.clear();
             let access = run(&mut memory, step, now, address);
             if let Some(access) = access {
@@ -362,6 +381,26 @@ fn a_write_pays_for_ownership_merging_and_the_way_home() {
     // The other socket is snooped: 2 x 30.5 link, 20 lookup; the fetch takes longer than the DRAM.
     assert_eq!(write(&params, 0, Coverage::FullLine), (161.0, 40.0));
     assert_eq!(write(&params, 0, Coverage::Partial), (121.0, 40.0));
+}
+
+#[test]
+fn memory_without_cores_is_reached_by_its_link_and_asked_for_no_line() {
+    let params = expanded(still());
+    let read = |params: &MemoryParams, address| {
+        let mut memory = MemorySystem::new(params);
+        let read = memory.core(Time::ZERO, CoreId(0), at(address), CoreOp::Load);
+        (read.ready.as_ns_f64(), memory.counters().sent.of(Cause::Snoop))
+    };
+    let (near, _) = read(&params, 0);
+    // The link both ways: 8 and 72 B at 8 GB/s and 80 ns each; its agent takes 5 ns.
+    assert_eq!(read(&params, NODE_2).0, near + 1.0 + 80.0 + 5.0 + 9.0 + 80.0);
+    let mut asked = expanded(still());
+    asked.interconnect.snoop = SnoopMode::Broadcast;
+    assert_eq!(read(&asked, 0).1, Bytes::new(16), "the other socket alone is asked, and answers");
+    let mut memory = MemorySystem::new(&params);
+    let written = memory.dma_write(Time::ZERO, NodeId(0), at(NODE_2), Coverage::FullLine);
+    assert!(memory.check_coherence().is_ok() && written.ready > Time::ZERO);
+    assert!(memory.caches().sockets()[2].dirty_lines().is_empty(), "it has no cache that devices could use");
 }
 
 #[test]

@@ -50,6 +50,8 @@ record! {
         write_batch: Option<Figure<Count>>,
         /// tRTW and tWTR: idle time of a channel around each such batch; zero if not given.
         write_turnaround: Option<Figure<Duration>>,
+        /// tRTRS: idle time of a channel between reads of two ranks; zero if not given.
+        rank_switch: Option<Figure<Duration>>,
     }
     check check_dram
 }
@@ -65,9 +67,11 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
         let most = count(&dram.write_queue).max(1);
         check.require_within("write_batch", count(batch), (1, most), "writes do not leave the queue at once");
     }
-    if let Some(rests) = &dram.write_turnaround {
-        let quick = rests.value <= Duration::from_ms(1);
-        check.require(quick, "write_turnaround", format!("{} for a turn", rests.value), "1 ms at most");
+    for (key, rests) in [("write_turnaround", &dram.write_turnaround), ("rank_switch", &dram.rank_switch)] {
+        if let Some(rests) = rests {
+            let quick = rests.value <= Duration::from_ms(1);
+            check.require(quick, key, format!("{} for a turn", rests.value), "1 ms at most");
+        }
     }
     check.require_within("banks", count(&dram.banks), (1, 64), "banks of a rank are not modelled");
     check.require(
@@ -122,6 +126,37 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
         "open rows are described in part",
         "give `row`, `row_activate`, `row_precharge` and `row_idle`, or none of them",
     );
+}
+
+record! {
+    /// CXL memory on a link of its own (CXL.mem, a type 3 device): a NUMA node without cores, numbered after the sockets.
+    pub struct Expander {
+        /// The node whose root complex it hangs at.
+        socket: Figure<u32>,
+        /// Capacity (bytes).
+        size: Figure<Bytes>,
+        /// Bandwidth of the link per direction, with a line's share of flits (bytes per second).
+        bandwidth: Figure<ByteRate>,
+        /// Latency of the link per direction with both controllers, without serialization.
+        latency: Figure<Duration>,
+        /// Number of its memory's channels.
+        channels: Figure<Count>,
+        /// Peak bandwidth of one channel (bytes per second).
+        channel_bandwidth: Figure<ByteRate>,
+        /// Latency from the request's arrival to the line.
+        access: Figure<Duration>,
+    }
+    check |expander: &Expander, check: &mut Check<'_>| {
+        let channels = expander.channels.value.get().into();
+        check.require_within("channels", channels, (1, 64), "channels are not modelled");
+        let size = expander.size.value;
+        let is_whole = size >= Bytes::mib(1) && size.get() % 64 == 0;
+        check.require(is_whole, "size", format!("{size} is no node's memory"), "whole lines of 64 B, 1 MiB or more");
+        for (key, time) in [("latency", &expander.latency), ("access", &expander.access)] {
+            let quick = time.value <= Duration::from_ms(1);
+            check.require(quick, key, format!("{} for a line", time.value), "1 ms at most");
+        }
+    }
 }
 
 record! {

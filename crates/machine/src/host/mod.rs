@@ -8,7 +8,7 @@ mod root;
 
 pub use cache::{CacheGeometry, Core, CoreDie, Inclusion, Llc, Prefetch, PrivateCache};
 pub use iommu::{Iommu, Iotlb, StructureCaches};
-pub use memory::{Dram, Interconnect};
+pub use memory::{Dram, Expander, Interconnect};
 pub use power::{IdleState, PackageController, Power};
 pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort};
 
@@ -108,6 +108,8 @@ record! {
         llc: Llc,
         /// The memory of one NUMA node.
         dram: Dram,
+        /// CXL memory, a node without cores, if there is any.
+        expander: Option<Expander>,
         /// The interconnect between sockets; required if there are several.
         interconnect: Option<Interconnect>,
         /// Connects PCIe ports with caches and memory.
@@ -133,6 +135,7 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
         return;
     }
     check_memory(host, check);
+    check_expander(host, check);
     check.require(
         sockets == 1 || host.interconnect.is_some(),
         "sockets",
@@ -177,6 +180,23 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
     );
 }
 
+/// Reports CXL memory that hangs nowhere or whose node has no number.
+fn check_expander(host: &Host, check: &mut Check<'_>) {
+    let (Some(expander), sockets) = (&host.expander, host.sockets.value.get()) else { return };
+    check.at("expander").require(
+        expander.socket.value < sockets,
+        "socket",
+        format!("there is no socket {}", expander.socket.value),
+        format!("sockets are numbered 0 to {}", sockets - 1),
+    );
+    check.require(
+        sockets < MOST_SOCKETS && host.memory_nodes() == sockets && host.interconnect.is_some(),
+        "expander",
+        "the host has no node to spare for CXL memory",
+        format!("fewer than {MOST_SOCKETS} sockets, each with memory, and a table `host.interconnect` that says how nodes are told"),
+    );
+}
+
 /// End of the memory addresses that caches can distinguish: 64 sets with tags of 27 bits.
 const TOP: Bytes = Bytes::gib(512);
 /// Address space below 4 GiB for devices; memory continues above.
@@ -193,7 +213,8 @@ fn check_memory(host: &Host, check: &mut Check<'_>) {
     );
     let low = size.min(DEVICES).get();
     // Memory continues above 4 GiB.
-    let above = size.get().saturating_mul(sockets) - low;
+    let expander = host.expander.as_ref().map_or(0, |expander| expander.size.value.get());
+    let above = (size.get().saturating_mul(sockets) - low).saturating_add(expander);
     let top = Bytes::new(if above == 0 { low } else { above.saturating_add(2 * DEVICES.get()) });
     // The IOMMU itself rejects fewer than 32 or more than 52 bits.
     let bits = host
@@ -229,14 +250,20 @@ const LOW_MEMORY: Bytes = Bytes::gib(2);
 const HIGH_MEMORY: Bytes = Bytes::gib(4);
 
 impl Host {
-    /// Number of nodes with memory; these are the first ones.
+    /// Number of sockets with memory; these are the first ones.
     pub fn memory_nodes(&self) -> u32 {
         self.dram.sockets.as_ref().unwrap_or(&self.sockets).value.get()
     }
 
-    /// End of the memory of all sockets, including the hole below 4 GiB.
+    /// Number of nodes with memory: those of sockets, then that of CXL memory.
+    pub fn nodes(&self) -> u32 {
+        self.memory_nodes() + u32::from(self.expander.is_some())
+    }
+
+    /// End of all memory, including the hole below 4 GiB.
     pub fn memory_end(&self) -> Bytes {
         let total = self.dram.size.value * u64::from(self.memory_nodes());
-        if total <= LOW_MEMORY { total } else { HIGH_MEMORY + (total - LOW_MEMORY) }
+        let end = if total <= LOW_MEMORY { total } else { HIGH_MEMORY + (total - LOW_MEMORY) };
+        self.expander.as_ref().map_or(end, |expander| end.max(HIGH_MEMORY) + expander.size.value)
     }
 }

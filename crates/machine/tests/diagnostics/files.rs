@@ -24,6 +24,34 @@ fn not_toml() {
     );
 }
 
+/// CXL memory on a host with one socket, which says nothing of how nodes are joined.
+#[test]
+fn an_expander_that_hangs_nowhere() {
+    let figure = |key: &str, value: &str| format!("{key} = {{ value = {value}, source = \"assumed: x\" }}\n");
+    let head = "name = \"x\"\nextends = \"fujitsu-tx1310\"\nsummary = \"x\"\n[host.expander]\n";
+    let figures = [
+        ("socket", "1"),
+        ("size", "\"100 B\""),
+        ("bandwidth", "\"20 GB/s\""),
+        ("latency", "\"1 s\""),
+        ("channels", "1"),
+        ("channel_bandwidth", "\"25.6 GB/s\""),
+        ("access", "\"80 ns\""),
+    ];
+    let all: String = figures.iter().map(|(key, value)| figure(key, value)).collect();
+    check::<Machine>(
+        &(head.to_owned() + &all),
+        expect![[r#"
+        error: `bandwidth` must not be zero
+         --> my.toml:7:23
+          |
+        7 | bandwidth = { value = "0 GB/s", source = "assumed: x" }
+          |                       ^^^^^^^^
+          |
+          = help: such as "12.8 GB/s""#]],
+    );
+}
+
 #[test]
 fn a_key_twice() {
     check::<Machine>(

@@ -18,8 +18,9 @@ const HIGH_MEMORY: Bytes = Bytes::gib(4);
 /// The parameters of a host's memory system.
 pub fn memory_params(host: &Host, seed: u64) -> MemoryParams {
     let sockets = host.sockets.value.get();
+    let expander = host.expander.as_ref().map(|own| expander(host, own));
     MemoryParams {
-        sockets: (0..sockets).map(|node| socket(host, node)).collect(),
+        sockets: (0..sockets).map(|node| socket(host, node)).chain(expander).collect(),
         interconnect: interconnect(host),
         remote_write: remote_write(host),
         remote_hit: host.interconnect.as_ref().map_or(RemoteHit::AsMemory, |i| i.remote_hit.value),
@@ -77,6 +78,29 @@ fn socket(host: &Host, node: u32) -> SocketParams {
     }
 }
 
+/// A node without cores. Its lines are in the caches of those that use them.
+fn expander(host: &Host, own: &machine::Expander) -> SocketParams {
+    let without = socket(host, host.sockets.value.get());
+    let LlcParams { ddio, .. } = without.llc;
+    SocketParams {
+        cores: 0,
+        core_die: None,
+        // Nothing is kept in it; the geometry is the smallest at hand.
+        llc: LlcParams {
+            geometry: without.private.l2,
+            snoop_filter: None,
+            ddio: DdioParams { ways: 0, ..ddio },
+            ..without.llc
+        },
+        dram: plain!(own => DramParams { channels, channel_bandwidth, access, ..without.dram }),
+        memory: vec![MemoryRange {
+            base: HostPhysical::new((host.memory_end() - own.size.value).get()),
+            size: own.size.value,
+        }],
+        private: without.private,
+    }
+}
+
 fn llc(llc: &machine::Llc) -> LlcParams {
     let index = match llc.slices.value.get() {
         1 => SetIndex::Hashed,
@@ -120,7 +144,8 @@ fn dram(dram: &machine::Dram) -> DramParams {
         }),
         write_queue,
         write_batch: given(&dram.write_batch, 1),
-        write_turnaround: given(&dram.write_turnaround, Duration::ZERO)
+        write_turnaround: given(&dram.write_turnaround, Duration::ZERO),
+        rank_switch: given(&dram.rank_switch, Duration::ZERO)
     })
 }
 
@@ -140,8 +165,13 @@ fn interconnect(host: &Host) -> InterconnectParams {
         bandwidth,
         latency,
     };
+    let expander = host.expander.as_ref().map(|own| InterconnectLink {
+        between: (narrow(own.socket.value), narrow(host.sockets.value.get())),
+        bandwidth: own.bandwidth.value,
+        latency: own.latency.value,
+    });
     plain!(file => InterconnectParams {
-        links: file.all_links().map(link).collect(),
+        links: file.all_links().map(link).chain(expander).collect(),
         header,
         data_header: given(&file.data_header, file.header.value),
         home_agent, snoop,

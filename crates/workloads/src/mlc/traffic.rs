@@ -204,11 +204,11 @@ impl LoadPlace {
         cpu.sweep(Sweep { to, from, length, streaming: region == 2 }, CYCLES, |_| {});
     }
 
-    /// Fills its part of the caches, and some more, as not all sets fill at once: what it fetches then evicts as many
+    /// Replaces its part of the caches some times over, as not all sets fill at once: what it fetches then evicts as many
     /// written lines as it leaves.
     async fn fill(&mut self, cpu: &Cpu, share: u64) {
         let each = BLOCK * (self.load.mix.reads + self.load.mix.stores);
-        for _ in 0..(share + share / 2).div_ceil(each.max(1)) {
+        for _ in 0..(3 * share).div_ceil(each.max(1)) {
             self.round(cpu, BLOCK, |_| {}).await;
         }
     }

@@ -61,6 +61,7 @@ impl MemoryParams {
                 write_queue: 32,
                 write_batch: 1,
                 write_turnaround: Duration::ZERO,
+                rank_switch: Duration::ZERO,
             },
             memory: vec![MemoryRange { base: HostPhysical::new(base), size: Bytes::gib(1) }],
         };

@@ -29,7 +29,7 @@ pub struct MemoryParams {
 /// One socket: cores with private caches, an LLC and a memory controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SocketParams {
-    /// Number of cores (at most 64).
+    /// Number of cores (at most 64); none if the node is memory alone.
     pub cores: u16,
     /// How groups of cores on dies of their own are connected; `None` if nothing limits a group.
     pub core_die: Option<CoreDieParams>,
@@ -219,6 +219,8 @@ pub struct DramParams {
     pub write_batch: u16,
     /// Channel idle time around each batch, due to bus turnarounds.
     pub write_turnaround: Duration,
+    /// Channel idle time between reads of two ranks, which drive the bus one after the other.
+    pub rank_switch: Duration,
 }
 
 /// DRAM refresh: each rank is unavailable at regular intervals.
