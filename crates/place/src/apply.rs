@@ -18,6 +18,22 @@ pub struct UndoRecord {
     pub writes: Vec<PlannedWrite>,
 }
 
+impl UndoRecord {
+    /// Adds a write. Of a place that is known, the first value is what `undo` restores.
+    fn keep(&mut self, write: PlannedWrite) {
+        match self.writes.iter_mut().find(|known| known.target == write.target) {
+            Some(known) => known.after = write.after,
+            None => self.writes.push(write),
+        }
+    }
+}
+
+/// Whether an error says that a place is no more: a file, or the thread that it is of.
+fn is_gone(error: &io::Error) -> bool {
+    const ESRCH: i32 = 3;
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+}
+
 /// Why a placement was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
@@ -106,13 +122,7 @@ pub fn apply(root: &HostRoot, writes: &[PlannedWrite], undo: &Path) -> Result<()
     }
     let old = recorded(undo)?.unwrap_or_default();
     let mut new = old.clone();
-    for write in writes {
-        // The first value is what `undo` restores.
-        match new.writes.iter_mut().find(|known| known.target == write.target) {
-            Some(known) => known.after.clone_from(&write.after),
-            None => new.writes.push(write.clone()),
-        }
-    }
+    writes.iter().for_each(|write| new.keep(write.clone()));
     record(undo, &new)?;
     for (place, write) in writes.iter().enumerate() {
         let Err(reason) = carry_out(root, write, &write.after) else { continue };
@@ -121,7 +131,7 @@ pub fn apply(root: &HostRoot, writes: &[PlannedWrite], undo: &Path) -> Result<()
         for done in writes[..=place].iter().rev() {
             let is_as_before = done.target.read(root).is_ok_and(|now| done.target.same(&now, &done.before));
             // What is gone needs no way back.
-            let is_gone = done.target.read(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            let is_gone = done.target.read(root).is_err_and(|error| is_gone(&error));
             if !is_as_before && !is_gone && carry_out(root, done, &done.before).is_err() {
                 stuck.push(done.clone());
             }
@@ -132,7 +142,7 @@ pub fn apply(root: &HostRoot, writes: &[PlannedWrite], undo: &Path) -> Result<()
         }
         let names: Vec<String> = stuck.iter().map(|write| write.target.to_string()).collect();
         let mut left = old;
-        left.writes.extend(stuck);
+        stuck.into_iter().for_each(|write| left.keep(write));
         record(undo, &left)?;
         return Err(PlaceError::Stuck(write.target.to_string(), reason, names.join(", ")));
     }
@@ -167,8 +177,11 @@ pub fn undo(root: &HostRoot, path: &Path) -> Result<(usize, Vec<String>), PlaceE
     for write in all.writes.iter().rev() {
         let target = &write.target;
         match target.read(root) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => notes.push(format!("{target} is gone")),
-            Err(error) => notes.push(format!("{target} is left: {error}")),
+            Err(error) if is_gone(&error) => notes.push(format!("{target} is gone")),
+            Err(error) => {
+                notes.push(format!("{target} cannot be read, and stays recorded: {error}"));
+                left.writes.insert(0, write.clone());
+            }
             Ok(now) if target.same(&now, &write.before) => {}
             Ok(now) if !target.same(&now, &write.after) => {
                 notes.push(format!("{target} was changed by somebody else, to `{now}`, and is left"));

@@ -150,7 +150,10 @@ impl GuestPlacer {
             });
             let first = view.nodes.keys().next().copied().unwrap_or(0);
             let home = guest.home().unwrap_or(first);
-            self.guests.entry(guest.pid).or_insert(PlacedGuest { device, thread: 0, home, moved: false });
+            let placed = PlacedGuest { device, thread: 0, home, moved: false };
+            let own = self.guests.entry(guest.pid).or_insert(placed);
+            // Its interface may be known later than itself.
+            own.device = own.device.or(device);
         }
         self.guests.retain(|pid, _| view.guests.iter().any(|guest| guest.pid == *pid));
     }
@@ -164,7 +167,7 @@ impl GuestPlacer {
         });
         let io_ns = |guest: &GuestProcess| -> u64 {
             let own = guest.vhost.iter().copied().chain(guest.io.iter().map(|&thread| (guest.pid, thread)));
-            own.map(|thread| now.thread(since, thread)).sum()
+            own.map(|thread| now.thread(since, thread)).fold(0, u64::saturating_add)
         };
         let devices = self.devices.iter().zip(&self.threads).enumerate().map(|(device, (name, nodes))| {
             let threads = nodes.iter().enumerate().map(|(thread, node)| {
@@ -173,9 +176,9 @@ impl GuestPlacer {
                         .get(&guest.pid)
                         .is_some_and(|own| own.device == Some(device) && own.thread == thread)
                 });
-                let mut time: u64 = served.map(io_ns).sum();
+                let mut time = served.map(io_ns).fold(0, u64::saturating_add);
                 if time > 0 {
-                    time += self.interrupt_ns(view, name, *node, [since, now]);
+                    time = time.saturating_add(self.interrupt_ns(view, name, *node, [since, now]));
                 }
                 (Node(*node as u8), ns(time))
             });
@@ -190,9 +193,10 @@ impl GuestPlacer {
                 let count = now.packets.get(tap).copied().unwrap_or(0);
                 count.saturating_sub(since.packets.get(tap).copied().unwrap_or(count))
             };
-            let packets = guest.taps.iter().map(packets).sum();
+            let packets = guest.taps.iter().map(packets).fold(0, u64::saturating_add);
             let io = own.device.map(|device| VmIo { device: DeviceId(device), thread: own.thread, packets });
-            let busy = guest.vcpus.iter().map(|&thread| now.thread(since, (guest.pid, thread))).sum();
+            let busy = guest.vcpus.iter().map(|&thread| now.thread(since, (guest.pid, thread)));
+            let busy = busy.fold(0, u64::saturating_add);
             let load = VmLoad {
                 home: Node(own.home as u8),
                 vcpus: guest.vcpus.len(),
@@ -237,13 +241,10 @@ impl GuestPlacer {
         cpus.dedup();
         let own = cpus.iter().filter(|cpu| view.nodes.get(&node).is_some_and(|all| all.contains(cpu)));
         own.map(|cpu| {
-            now.interrupts
-                .get(cpu)
-                .copied()
-                .unwrap_or(0)
-                .saturating_sub(since.interrupts.get(cpu).copied().unwrap_or(0))
+            let count = now.interrupts.get(cpu).copied().unwrap_or(0);
+            count.saturating_sub(since.interrupts.get(cpu).copied().unwrap_or(count))
         })
-        .sum()
+        .fold(0, u64::saturating_add)
     }
 
     /// What was decided, as writes.

@@ -6,6 +6,9 @@ use survey::{NumberSet, Survey};
 
 use crate::root::HostRoot;
 
+/// Numbers of nodes from here on are taken for damage: the scheduler has a byte for them.
+const NODES: u32 = 256;
+
 /// A host as it is now.
 #[derive(Debug)]
 pub struct HostView {
@@ -60,7 +63,7 @@ impl HostView {
         let survey = Survey::read(&[root.path()])?;
         let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let all = survey.nodes.iter().filter_map(|(number, node)| Some((*number, node.cpus.get()?.clone())));
-        for (number, cpus) in all {
+        for (number, cpus) in all.filter(|(number, _)| *number < NODES) {
             let online = cpus.iter().filter(|cpu| survey.cpus.is_empty() || survey.cpus.contains_key(cpu));
             let own: Vec<u32> = online.collect();
             if !own.is_empty() {

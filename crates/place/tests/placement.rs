@@ -249,6 +249,39 @@ fn undo_leaves_what_others_changed() {
     assert!(matches!(undo(&view.root, &host.undo_file()), Err(PlaceError::Damaged(..))));
 }
 
+/// What cannot be read at the moment, such as after a loss of rights, is not forgotten.
+#[test]
+fn undo_keeps_what_it_cannot_read() {
+    let host = Host::new();
+    let view = host.view();
+    let planned = plan(&view, &asked(&["eth0"], &[], false), &GuestPlacer::default()).unwrap();
+    apply(&view.root, &planned.writes, &host.undo_file()).unwrap();
+    let (path, name) = (host.path("proc/irq/41/smp_affinity_list"), "proc/irq/41/smp_affinity_list");
+    let written = host.text(name);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let (count, notes) = undo(&view.root, &host.undo_file()).unwrap();
+    assert_eq!(count, planned.writes.len() - 1);
+    assert!(notes.iter().any(|note| note.contains("41") && note.contains("stays recorded")), "{notes:?}");
+    fs::remove_dir(&path).unwrap();
+    host.file(name, &written);
+    assert_eq!(undo(&view.root, &host.undo_file()).unwrap(), (1, Vec::new()));
+    assert_eq!(host.text(name), "0");
+}
+
+/// Numbers that no machine has, in a copy of a tree.
+#[test]
+fn damage_in_a_tree_is_survived() {
+    let host = Host::new();
+    host.file("sys/devices/system/node/node4294967295/cpulist", "0-3");
+    host.file("proc/stat", &format!("cpu0 0 0 0 0 0 {0} {0}\ncpu1 0 0 0 0 0 {0} 1\n", u64::MAX));
+    let view = host.view();
+    let mut placer = GuestPlacer::default();
+    let sample = LoadSample::new(&view);
+    placer.decide(&view, [&LoadSample::default(), &sample], Duration::from_secs(1));
+    assert!(view.nodes.keys().eq(&[0, 1]), "{:?}", view.nodes);
+}
+
 #[test]
 fn one_at_a_time() {
     let host = Host::new();
