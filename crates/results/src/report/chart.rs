@@ -227,6 +227,20 @@ mod tests {
         }
     }
 
+    /// At 0.7 em a letter, which the widest bold fonts have on average.
+    #[test]
+    fn a_long_title_fits_the_picture() {
+        let title = "goodput of BW_DMA_RD Rand HWarm, 64 B in 1 MiB and the like over dma engine tags";
+        let picture = Chart { title: title.into(), ..chart() }.to_picture().unwrap();
+        let width: f64 = picture.split('"').nth(1).unwrap().parse().unwrap();
+        let lines: Vec<&str> = picture.split("font-weight=\"600\"").skip(1).collect();
+        assert!(lines.len() > 1, "{picture}");
+        for line in lines {
+            let text = line.split(['>', '<']).nth(1).unwrap();
+            assert!(14.0 + 17.0 * 0.7 * (text.len() as f64) < width, "{text}");
+        }
+    }
+
     #[test]
     fn a_drawing_has_no_colour_of_its_own() {
         let chart = chart();

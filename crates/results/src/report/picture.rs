@@ -8,8 +8,9 @@ use crate::table::wrapped;
 const STYLE: &str = include_str!("style.css");
 /// Height of a line of text, in pixels.
 const LINE: u32 = 20;
-/// Maximum letters per line.
-const LETTERS: usize = 62;
+/// Maximum letters per line of a title, and of a legend: in the widest of usual fonts, both fit.
+const TITLE_LETTERS: usize = 44;
+const LETTERS: usize = 54;
 /// Space above a title and left of text, in pixels.
 const MARGIN: u32 = 14;
 /// Space left of the drawing, into which the axis' name reaches.
@@ -26,7 +27,7 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
             continue;
         }
         y += MARGIN;
-        for line in wrapped(&chart.title, 0, LETTERS) {
+        for line in wrapped(&chart.title, 0, TITLE_LETTERS) {
             y += LINE;
             parts += &format!(
                 "<text x=\"{MARGIN}\" y=\"{y}\" font-size=\"17\" font-weight=\"600\" fill=\"var(--text)\">{}</text>\n",
