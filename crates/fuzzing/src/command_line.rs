@@ -23,8 +23,10 @@ pub fn run(data: &[u8]) {
         }],
         gpus: 1,
         user_drives: 1,
+        cards: 1,
         functions: vec!["a:ssd".to_owned()],
         polled: Vec::new(),
+        peers: vec![("b".to_owned(), [10, 0, 0, 2].into())],
     };
     let program = workloads::parse_with(line, &files).and_then(|program| {
         program.check(&premises)?;

@@ -1,5 +1,5 @@
-//! `taskset` and `numactl` before a program's command line: its cores and its memory, as the scenario's keys `cpus` and
-//! `memory` give them.
+//! `taskset`, `numactl` and `OMP_NUM_THREADS` before a program's command line: its cores and its memory, as the scenario's
+//! keys `cpus` and `memory` give them. `sudo` and `time` may stand there, too.
 
 use crate::placement::{MemoryPolicy, cores_help, cpu_list};
 
@@ -15,6 +15,8 @@ pub(crate) struct Prefixed {
     pub cpus: Option<Vec<u16>>,
     /// Its memory, if a prefix says where it is.
     pub memory: Option<MemoryPolicy>,
+    /// Number of its threads, each of which has a core.
+    pub threads: Option<usize>,
 }
 
 /// A host as prefixes see it.
@@ -37,6 +39,12 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
         let used = match name {
             "taskset" => taskset(&words, numa, &mut found)?,
             "numactl" => numactl(&words, numa, &mut found)?,
+            // Programs have no user, and are timed.
+            "sudo" | "time" if words.get(1).is_some_and(|word| word.starts_with('-')) => {
+                return Err((format!("`{name}` has no option `{}` here", words[1]), "leave it out".into()));
+            }
+            "sudo" | "time" | "env" => 1,
+            _ if is_variable(name) => variable(words[0], &mut found)?,
             _ => break,
         };
         if used >= words.len() {
@@ -44,9 +52,25 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
         }
         words.drain(..used);
     }
-    found.command =
-        if found.cpus.is_none() && found.memory.is_none() { line.into() } else { words.join(" ") };
+    let is_all = words.len() == line.split_whitespace().count();
+    found.command = if is_all { line.into() } else { words.join(" ") };
     Ok(found)
+}
+
+/// Whether a word sets a variable, as in `OMP_NUM_THREADS=4`.
+fn is_variable(word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_part))
+}
+
+fn variable(word: &str, found: &mut Prefixed) -> Result<usize, Misplaced> {
+    let number = word.strip_prefix("OMP_NUM_THREADS=").and_then(|text| text.parse().ok());
+    found.threads = number.filter(|number| *number > 0);
+    let help = "`OMP_NUM_THREADS=4 stream`; a program's keys `cpus` and `memory` say where it runs";
+    match found.threads {
+        Some(_) => Ok(1),
+        None => Err((format!("`{word}` has no meaning here"), help.into())),
+    }
 }
 
 /// What a later prefix says replaces what an earlier one said, as the last system call decides.
@@ -230,11 +254,20 @@ mod tests {
             ("numactl --physcpubind=3 --interleave=all fio", Some(vec![3]), Some(MemoryPolicy::Interleave)),
             ("numactl -C3 -p1 -- fio", Some(vec![3]), Some(MemoryPolicy::Preferred(1))),
             ("numactl --preferred 1 taskset -c 5 fio", Some(vec![5]), Some(MemoryPolicy::Preferred(1))),
+            ("sudo time taskset -c 5 fio", Some(vec![5]), None),
+            ("sudo fio", None, None),
             ("fio", None, None),
         ] {
             let found = taken(line).unwrap_or_else(|wrong| panic!("{line}: {wrong:?}"));
             assert_eq!((found.command.as_str(), found.cpus, found.memory), ("fio", cpus, memory), "{line}");
         }
+    }
+
+    #[test]
+    fn threads_are_given_by_a_variable() {
+        let found = taken("OMP_NUM_THREADS=2 numactl -N 1 stream_c").unwrap();
+        assert_eq!((found.threads, found.command.as_str()), (Some(2), "stream_c"));
+        assert_eq!(found.cpus, Some(vec![4, 5, 6, 7]));
     }
 
     #[test]
@@ -252,6 +285,9 @@ mod tests {
             ("numactl -p 0,1 fio", "takes one node"),
             ("numactl fio", "neither which cores"),
             ("taskset", "names no cores"),
+            ("sudo -u nobody fio", "has no option `-u`"),
+            ("OMP_NUM_THREADS=0 stream", "no meaning"),
+            ("KMP_AFFINITY=compact stream", "no meaning"),
         ] {
             let (message, help) = taken(line).expect_err(line);
             assert!(message.contains(words) && !help.is_empty(), "{line}: {message}");

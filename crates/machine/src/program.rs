@@ -182,6 +182,10 @@ fn prefixed(
             own
         }
     };
+    let cpus = match found.threads {
+        None => cpus,
+        Some(threads) => first_cores(cpus, threads, numa.cores)?,
+    };
     let memory = match (found.memory, &entry.memory) {
         (None, _) => memory,
         (Some(own), Some(key)) if own != memory => {
@@ -193,17 +197,32 @@ fn prefixed(
     Ok((found.command, cpus, memory))
 }
 
+/// As many of a program's cores as it has threads; without `cpus`, all are its own.
+fn first_cores(cpus: Vec<u16>, threads: usize, cores: u32) -> Result<Vec<u16>, (String, String)> {
+    let mut own = if cpus.is_empty() { (0..cores as u16).collect() } else { cpus };
+    if threads > own.len() {
+        let help = format!("OMP_NUM_THREADS={} at most, or more cores", own.len());
+        return Err((format!("{threads} threads have {} cores", own.len()), help));
+    }
+    own.truncate(threads);
+    Ok(own)
+}
+
 /// Texts of the files that a command line of fio names; it tells itself what is missing.
 fn job_files(
     (library, folder): (&Library, &Path),
     command: &str,
 ) -> Result<BTreeMap<String, String>, (String, String)> {
-    let mut words = command.split_whitespace();
-    let is_fio = words.next().is_some_and(|word| word.rsplit('/').next() == Some("fio"));
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let is_fio = words.first().is_some_and(|word| word.rsplit('/').next() == Some("fio"));
     let mut found = BTreeMap::new();
-    for name in words.filter(|word| is_fio && !word.starts_with('-')) {
-        if let Some(text) = library.beside(name, folder)? {
-            found.insert(name.to_owned(), text);
+    for pair in words.windows(2).filter(|pair| is_fio && !pair[1].starts_with('-')) {
+        let may_be_a_value = pair[0].starts_with('-') && !pair[0].contains('=');
+        match library.beside(pair[1], folder) {
+            Ok(Some(text)) => _ = found.insert(pair[1].to_owned(), text),
+            Ok(None) => {}
+            Err(_) if may_be_a_value => {}
+            Err(wrong) => return Err(wrong),
         }
     }
     Ok(found)

@@ -21,6 +21,20 @@ fn what_cannot_be_is_refused_at_its_line() {
     let mut wrong = Vec::new();
     for (run, words) in [
         ("sleep 1", "the programs are bandwidthTest, dd, dpdk-testpmd"),
+        // Nobody's addresses
+        ("netperf -H 10.0.0.9 -l 1", "b has 10.0.0.2"),
+        ("netperf -H 10.0.0.2,inet6 -l 1", "`inet6` is not a family"),
+        ("iperf -c 10.0.9.9 -t 1", "b has 10.0.0.2"),
+        ("iperf3 -c 10.0.9.9 -t 1", "b has 10.0.0.2"),
+        ("sockperf pp -i 10.0.9.9 -t 1", "b has 10.0.0.2"),
+        ("memaslap -s 10.0.9.9:11211", "b has 10.0.0.2"),
+        // pcimem
+        ("pcimem /sys/bus/pci/devices/0000:01:00.0/resource0 0 w", "a `[[host.device]]` with `card`"),
+        ("pcimem /dev/mem", "is not a BAR"),
+        ("l2fwd -l 0-1 -- -p 0x3", "`dpdk-testpmd -l CORES -- --forward-mode=mac`"),
+        ("pktgen -n 0", "a run ends"),
+        ("OMP_NUM_THREADS=5 stream", "OMP_NUM_THREADS=4 at most"),
+        ("OMP_PROC_BIND=true stream", "`OMP_NUM_THREADS=4 stream`"),
         // ping
         ("ping -c 0 10.0.0.2", "1..=65535"),
         ("ping -k 0 10.0.0.2", "unexpected argument '-k'"),
@@ -256,6 +270,11 @@ fn what_can_be_is_taken() {
         "fio --numa_cpu_nodes=0 --numa_mem_policy=interleave:all --size=1m --eta always --debug=io",
         "fio --rate_iops=1k,500 --rate_process=poisson --rate_min=1k --size=1m --loops=2 --number_ios=100",
         "/usr/bin/taskset -c 0-2 numactl --membind=1 fio --size=1m",
+        "fio --name x --filename /dev/nvme0n1 --rw randread --bs 4k --ioengine libaio --iodepth 8 --size 1m",
+        "sudo time fio --size=1m --rw=write --verify=crc32c --do_verify=1",
+        "OMP_NUM_THREADS=2 ./stream_c.exe",
+        "netperf -H 10.0.0.2,inet -t UDP_STREAM -l 1 -- -R 1",
+        "pktgen_sample01_simple.sh -i eth0 -d 10.0.0.2 -s 60 -n 10",
         "taskset 0x3 stream_c.exe",
         "numactl --interleave=all ./stream_c --array-size 1000000",
         "dd if=/dev/zero of=/dev/nvme0n1 bs=2x512K count=1MB iflag=fullblock,count_bytes oflag=direct,dsync conv=notrunc,fdatasync status=none",
@@ -441,7 +460,9 @@ proptest::proptest! {
             polled: vec!["uio0".into()],
             gpus: 2,
             user_drives: 1,
+            cards: 1,
             functions: vec!["a:ssd".to_owned()],
+            peers: vec![("b".to_owned(), [10, 0, 0, 2].into())],
         };
         let refused = workloads::parse(&line).and_then(|program| program.check(&premises)).err();
         proptest::prop_assert!(refused.is_none_or(|refused| !refused.message.is_empty()));

@@ -25,6 +25,7 @@ mod pktgen;
 mod plausible;
 mod raised;
 mod reboots;
+mod registers;
 mod rogue;
 mod scenario;
 mod schedules;

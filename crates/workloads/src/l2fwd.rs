@@ -10,6 +10,7 @@ use units::{Duration, Time};
 
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::unmodelled::Unmodelled;
 
 /// Maximum packets per burst (DPDK's example: `MAX_PKT_BURST`).
 const BURST: usize = 32;
@@ -31,7 +32,20 @@ pub struct L2fwd {
     /// Milliseconds to run; by default, until all other programs have ended.
     #[arg(short = 't', value_parser = clap::value_parser!(u64).range(1..=LONGEST_MS))]
     time_ms: Option<u64>,
+    /// The original's options, which name several ports.
+    #[arg(last = true, hide = true)]
+    ports: Vec<String>,
 }
+
+/// What forwards between ports, as the original's options ask.
+const BETWEEN_PORTS: &str = "`dpdk-testpmd -l CORES -- --forward-mode=mac` forwards between ports, each pair of which `--portlist` names";
+
+/// Options of the original without a counterpart of their own.
+pub(crate) const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled::harmless("-n CHANNELS", "the memory channels are the machine's"),
+    Unmodelled::refused("-l CORES", BETWEEN_PORTS),
+    Unmodelled::refused("-c MASK", BETWEEN_PORTS),
+];
 
 /// Descriptors of each ring (DPDK's example: `RX_DESC_DEFAULT`, `TX_DESC_DEFAULT`).
 const RINGS: Rings = Rings { tx: 1024, rx: 1024 };
@@ -95,6 +109,11 @@ impl Program for L2fwd {
     }
 
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        Refused::unless(
+            self.ports.is_empty(),
+            format!("l2fwd: `{}` is not carried out here", self.ports.join(" ")),
+            BETWEEN_PORTS,
+        )?;
         premises.polled("l2fwd", &self.device)
     }
 

@@ -20,6 +20,7 @@ pub mod netperf;
 pub mod nvm;
 mod options;
 pub mod pagerank;
+mod pcimem;
 pub mod ping;
 pub mod pktgen;
 mod premises;

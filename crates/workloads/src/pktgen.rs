@@ -51,7 +51,7 @@ pub struct Pktgen {
     #[arg(short = 's', default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9014))]
     size: u16,
     /// Packets per thread.
-    #[arg(short = 'n', default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', default_value_t = 100_000, value_parser = packets)]
     count: u64,
     /// Number of threads, each on its own core.
     #[arg(short = 't', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -71,6 +71,12 @@ pub struct Pktgen {
     /// Nanoseconds between packets; 0 for maximum rate.
     #[arg(short = 'w', default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     delay_ns: u64,
+}
+
+/// A number of packets. The original's 0, without end, would never end a run.
+fn packets(text: &str) -> Result<u64, String> {
+    let number = text.parse().map_err(|_| format!("`{text}` is not a number of packets"))?;
+    if number == 0 { Err("a run ends: write how many packets, 1 or more".into()) } else { Ok(number) }
 }
 
 /// A packet's memory, which may be in the device several times at once.

@@ -2,6 +2,7 @@
 //! are written.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use settings::{BY_ID, is_disk};
 
@@ -46,6 +47,9 @@ impl From<Refused> for Failure {
     }
 }
 
+/// Addresses that a message tells.
+const PEERS_TOLD: usize = 6;
+
 /// What a program will find on its host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Premises {
@@ -69,8 +73,12 @@ pub struct Premises {
     pub gpus: u32,
     /// Number of drives reserved for programs.
     pub user_drives: u32,
+    /// Number of cards with a DMA engine, which programs may map.
+    pub cards: u32,
     /// Functions with names, as events call them.
     pub functions: Vec<String>,
+    /// Who else has an address, and which; empty if that is not known.
+    pub peers: Vec<(String, Ipv4Addr)>,
 }
 
 /// A block device.
@@ -144,6 +152,17 @@ impl Premises {
             0 => Err(missing(&message, Vec::new())),
             count => Refused::unless(number < count, message, format!("GPUs 0 to {}", count - 1)),
         }
+    }
+
+    /// Checks that a server's address is somebody's.
+    pub(crate) fn peer(&self, program: &str, address: Ipv4Addr) -> Result<(), Refused> {
+        let is_there = self.peers.is_empty()
+            || address.is_loopback()
+            || self.peers.iter().any(|(_, other)| *other == address);
+        let there = self.peers.iter().take(PEERS_TOLD).map(|(host, own)| format!("{host} has {own}"));
+        let more = if self.peers.len() > PEERS_TOLD { ", and others theirs" } else { "" };
+        let help = there.collect::<Vec<_>>().join(", ") + more;
+        Refused::unless(is_there, format!("{program}: nobody has the address {address}"), help)
     }
 
     /// Checks that the host's memory can hold buffers of this size.

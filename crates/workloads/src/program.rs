@@ -123,6 +123,14 @@ impl Failure {
     pub fn about(what: impl fmt::Display, error: Error) -> Self {
         Self(format!("{what}: {error}"))
     }
+
+    /// An error of a connection, with the program that accepts it if there is none.
+    pub(crate) fn of_connection(what: impl fmt::Display, error: Error, server: &str) -> Self {
+        match error {
+            Error::Refused => Self(format!("{what}: {error}: no `{server}` runs there at this time")),
+            error => Self::about(what, error),
+        }
+    }
 }
 
 /// A program with its parsed command line.

@@ -87,7 +87,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::boot::Init>("init"),
     command::<crate::iperf::Iperf>("iperf").with(crate::iperf::UNMODELLED),
     command::<crate::iperf::Iperf3>("iperf3").with(crate::iperf::UNMODELLED_3),
-    command::<crate::l2fwd::L2fwd>("l2fwd"),
+    command::<crate::l2fwd::L2fwd>("l2fwd").with(crate::l2fwd::UNMODELLED),
     command::<crate::lat_mem_rd::LatMemRd>("lat_mem_rd"),
     command::<crate::memcached::Memaslap>("memaslap").with(crate::memcached::CLIENT_UNMODELLED),
     command::<crate::memcached::Memcached>("memcached").with(crate::memcached::SERVER_UNMODELLED),
@@ -97,6 +97,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::netperf::Netserver>("netserver").with(crate::netperf::SERVER_UNMODELLED),
     command::<crate::nvm::NvmLatency>("nvm-latency"),
     command::<crate::cuda::peers::PeerTest>("p2pBandwidthLatencyTest"),
+    command::<crate::pcimem::PciMem>("pcimem"),
     command::<crate::ping::Ping>("ping").with(crate::ping::UNMODELLED),
     command::<crate::pktgen::Pktgen>("pktgen"),
     command::<crate::pagerank::PageRank>("pr"),
@@ -159,6 +160,15 @@ impl Program for Noted {
     }
 }
 
+/// The name of the program that a word without a path stands for.
+fn named(word: &str) -> &str {
+    // The kernel's sample scripts have the options of their `parameters.sh`, as our pktgen.
+    if word.starts_with("pktgen_sample") && word.ends_with(".sh") {
+        return "pktgen";
+    }
+    ALIASES.iter().find(|(alias, _)| *alias == word).map_or(word, |(_, name)| name)
+}
+
 /// Parses a program's command line.
 ///
 /// # Errors
@@ -175,7 +185,7 @@ pub fn parse_with(line: &str, files: &JobFiles) -> Result<Rc<dyn Program>, Refus
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
     // With or without a path, as in `./stream_c.exe`.
     let first = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
-    let name = ALIASES.iter().find(|(alias, _)| *alias == first).map_or(first, |(_, name)| name);
+    let name = named(first);
     let known = || PROGRAMS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
     let Some(command) = PROGRAMS.iter().find(|command| command.name == name) else {
         let message = format!("there is no program `{name}`");

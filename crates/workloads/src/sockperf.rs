@@ -421,9 +421,13 @@ impl Program for Sockperf {
         matches!(self.side, Role::Server(_))
     }
 
-    /// All requirements are checked by the options.
-    fn check(&self, _: &Premises) -> Result<(), Refused> {
-        Ok(())
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        match &self.side {
+            Role::Server(_) => Ok(()),
+            Role::PingPong(client) | Role::UnderLoad(client) | Role::Throughput(client) => {
+                premises.peer("sockperf", client.address)
+            }
+        }
     }
 
     fn lasts(&self) -> Option<Duration> {
@@ -437,7 +441,8 @@ impl Program for Sockperf {
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let (kernel, fail) = (environment.kernel, |error| Failure::about("sockperf", error));
+            let (kernel, fail) =
+                (environment.kernel, |error| Failure::of_connection("sockperf", error, "sockperf server"));
             let began = cpu.now();
             let (client, seen) = match &self.side {
                 Role::Server(place) => {

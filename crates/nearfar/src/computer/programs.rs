@@ -1,5 +1,6 @@
 //! Programs of a scenario, from their command lines. Invalid ones are reported at their lines before anything runs.
 
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use machine::{ComputerSetup, DeviceFile, Diagnostics, HostSetup, PassedSetup, PortSetup, ProgramSetup};
@@ -87,6 +88,24 @@ fn name_of(host: &HostSetup, PassedSetup { device, vf }: PassedSetup) -> Option<
     Some(format!("{}:{device}{vf}", host.name))
 }
 
+/// All addresses, with whose they are; none if a live host's Linux may choose more.
+fn peers(setup: &ComputerSetup) -> Vec<(String, Ipv4Addr)> {
+    if setup.hosts.iter().any(|host| host.live) {
+        return Vec::new();
+    }
+    let of = |name: &str, interfaces: &[machine::InterfaceSetup]| {
+        let own = interfaces.iter().map(|interface| (name.to_owned(), interface.address));
+        own.collect::<Vec<_>>()
+    };
+    let of_host = |host: &HostSetup| {
+        let guests = host.vms.iter().flat_map(|vm| of(&format!("{}/{}", host.name, vm.name), &vm.interfaces));
+        of(&host.name, &host.interfaces).into_iter().chain(guests.collect::<Vec<_>>())
+    };
+    let sources = setup.sources.iter().map(|source| (source.name.clone(), source.address));
+    let sinks = setup.sinks.iter().map(|sink| (sink.name.clone(), sink.address));
+    setup.hosts.iter().flat_map(of_host).chain(sources).chain(sinks).collect()
+}
+
 /// What a program will find on its host.
 fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     let host = &setup.hosts[entry.host];
@@ -133,6 +152,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
         false => 0,
     };
+    let cards = count(|kind| matches!(kind, DeviceFile::Card(_)));
     let functions = functions(setup, entry).into_iter().map(|(name, _)| name).collect();
     let cpus = |all: u16| (0..all).filter(|core| entry.cpus.is_empty() || entry.cpus.contains(core));
     if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
@@ -152,7 +172,9 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
             polled: vm.nic.filter(|nic| nic.polled).map(|_| "uio0".to_owned()).into_iter().collect(),
             gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
             user_drives,
+            cards,
             functions,
+            peers: peers(setup),
         };
     }
     Premises {
@@ -166,6 +188,8 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         polled: polled_nics(setup, entry.host),
         gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
         user_drives,
+        cards,
         functions,
+        peers: peers(setup),
     }
 }

@@ -22,6 +22,9 @@ use super::TopologyError;
 use super::root::COMPLETION_TIMEOUT;
 use crate::plain::{Plain, given, narrow, plain};
 
+/// Vendor and device ID of the NFP-6000; every card presents itself as one.
+pub const CARD_IDS: (u16, u16) = (0x19ee, 0x6000);
+
 /// Time to answer a configuration request, for cards whose file does not state it.
 const CONFIG_LATENCY: Duration = Duration::from_ns(100);
 
@@ -146,8 +149,7 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
         register_latency: engine.firmware.register_latency.value,
         mover,
         pcie: endpoint_port(&part.link, generation, width),
-        // Vendor and device ID of the NFP-6000; every card presents itself as one.
-        ids: (0x19ee, 0x6000),
+        ids: CARD_IDS,
     }
 }
 

@@ -533,6 +533,7 @@ impl Program for Iperf3 {
 
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
         self.settings().check("iperf3")?;
+        self.client.map_or(Ok(()), |server| premises.peer("iperf3", server))?;
         let length = self.settings().length;
         let fits = !self.udp || (HEADER..=DATAGRAM).contains(&length);
         let message = format!("iperf3: no datagram has {length} bytes");
@@ -554,7 +555,7 @@ impl Program for Iperf3 {
                     self.to()
                 )),
                 Error::NotSupported => Failure("iperf3: -A: the host of the server has no such core".to_owned()),
-                error => Failure::about(format!("iperf3 to {}", self.to()), error),
+                error => Failure::of_connection(format!("iperf3 to {}", self.to()), error, "iperf3 -s"),
             })?;
             Ok(self.report(&cpu, &results))
         })

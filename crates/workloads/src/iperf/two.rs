@@ -266,8 +266,9 @@ impl Program for Iperf {
         self.settings().lasts()
     }
 
-    fn check(&self, _: &Premises) -> Result<(), Refused> {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
         self.settings().check("iperf")?;
+        self.client.map_or(Ok(()), |server| premises.peer("iperf", server))?;
         let length = self.settings().length;
         let fits = !self.udp || (HEADER..=DATAGRAM).contains(&length);
         Refused::unless(
@@ -281,7 +282,7 @@ impl Program for Iperf {
         Box::pin(async move {
             let Some(host) = self.client else { return self.serve(cpu, environment).await };
             let to = SocketAddrV4::new(host, self.port);
-            let fail = |error| Failure::about(format!("iperf to {to}"), error);
+            let fail = |error| Failure::of_connection(format!("iperf to {to}"), error, "iperf -s");
             let (began, cpus) = (cpu.now(), environment.cpus.len());
             let mut streams = Vec::new();
             for n in 0..self.parallel {

@@ -235,7 +235,8 @@ impl Memaslap {
 }
 
 impl Program for Memaslap {
-    fn check(&self, _: &Premises) -> Result<(), Refused> {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        premises.peer("memaslap", *self.servers.ip())?;
         let share = (0.0..=1.0).contains(&self.set);
         Refused::unless(share, format!("memaslap: --set {} is not a share", self.set), "from 0 to 1")?;
         let message = "memaslap: no value of memcached is as long";
@@ -256,9 +257,8 @@ impl Program for Memaslap {
             let mut all = Vec::new();
             for connection in connections {
                 let done = connection.wait().await;
-                all.push(
-                    done.map_err(|error| Failure::about(format!("memaslap to {}", self.servers), error))?,
-                );
+                let to = || format!("memaslap to {}", self.servers);
+                all.push(done.map_err(|error| Failure::of_connection(to(), error, "memcached"))?);
             }
             cpu.sync().await;
             let mut report = Report::default();

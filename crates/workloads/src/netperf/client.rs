@@ -318,7 +318,7 @@ impl Netperf {
         let network = kernel.network();
         let sizes = options.sizes();
         let at = |port| SocketAddrV4::new(self.host, port);
-        let fail = |error| Failure::about(format!("netperf to {}", self.host), error);
+        let fail = |error| Failure::of_connection(format!("netperf to {}", self.host), error, "netserver");
         let order = TestOrder {
             test,
             core: self.cores.and_then(|cores| cores.remote),
@@ -521,6 +521,7 @@ async fn end_datagrams(
 impl Program for Netperf {
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
         let (test, options) = self.test()?;
+        premises.peer("netperf", self.host)?;
         if let Some(core) = self.cores.and_then(|cores| cores.local) {
             let message = format!("netperf: -T: there is no core {}", core.0);
             let all = premises.all_cores;

@@ -46,8 +46,8 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
 #[derive(Parser, Clone, PartialEq, Debug)]
 #[command(name = "netperf", disable_help_flag = true)]
 pub struct Netperf {
-    /// The server's address.
-    #[arg(short = 'H', value_parser = peer)]
+    /// The server's address, perhaps with its family: `10.0.0.2,inet`.
+    #[arg(short = 'H', value_parser = server)]
     pub(super) host: Ipv4Addr,
     /// The local address.
     #[arg(short = 'L', default_value = "0.0.0.0")]
@@ -98,6 +98,14 @@ pub struct Netperf {
 pub struct BoundCores {
     pub local: Option<CpuId>,
     pub remote: Option<CpuId>,
+}
+
+fn server(text: &str) -> Result<Ipv4Addr, String> {
+    let (address, family) = text.split_once(',').unwrap_or((text, "inet"));
+    match family {
+        "inet" | "4" | "0" | "" => peer(address),
+        _ => Err(format!("`{family}` is not a family of addresses here, which is inet")),
+    }
 }
 
 fn cores(text: &str) -> Result<BoundCores, String> {
@@ -168,6 +176,9 @@ pub(super) struct TestOptions {
     /// The only family of addresses.
     #[arg(short = '4')]
     is_ipv4: bool,
+    /// Whether datagrams may leave by a router: there is none.
+    #[arg(short = 'R', num_args = 0..=1)]
+    route: Option<String>,
 }
 
 /// Maximum datagram size: an IPv4 packet of 65535 B minus two headers.

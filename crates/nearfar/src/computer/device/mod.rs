@@ -24,7 +24,7 @@ use hardware::link::LinkId;
 use hardware::root::HostId;
 use hardware::switch::SwitchId;
 use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability, LinkSetup, SlotSetup};
-use platform::pci::PciDriver;
+use platform::pci::{PciDriver, PciMatch};
 use wire::pcie::{Generation, Width};
 
 use super::ComputerError;
@@ -184,7 +184,9 @@ pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
         true => Rc::new(NicPollDriver),
         false => nic_driver(host, nic_driver_params(host)),
     };
-    vec![nics, drives, Rc::new(GpuDriver)]
+    let (vendor, device) = topology::CARD_IDS;
+    let cards = VfioDriver::new(vec![PciMatch::device(vendor, device)]);
+    vec![nics, drives, Rc::new(GpuDriver), Rc::new(cards)]
 }
 
 /// A host's network devices that are made of others.
