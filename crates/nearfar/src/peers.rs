@@ -1,10 +1,13 @@
 //! What GPUs of a host copy to each other, pair by pair and all at once, and what binds each copy.
 
+use std::path::Path;
+
 use machine::{ComputerScenario, ComputerSetup, DeviceFile, Diagnostics, Doc, Library, Machine};
 use serde_json::json;
 
 use crate::computer::{self, Counts};
 use crate::experiment::{Changes, ExperimentError};
+use crate::origins::Origins;
 use crate::progress::Progress;
 use crate::records::Record;
 
@@ -40,6 +43,8 @@ pub struct PeerMatrix {
     pub others: Vec<(String, f64)>,
     /// Failed programs, with the reason.
     pub failed: Vec<String>,
+    /// Where the figures come from that the rates rest on.
+    pub origins: Origins,
 }
 
 /// How to look at the ways.
@@ -68,11 +73,12 @@ pub fn matrix(
     options: &PeerOptions,
     progress: &dyn Progress,
 ) -> Result<PeerMatrix, ExperimentError> {
-    let mut base = match Doc::<ComputerScenario>::load(library, name) {
+    let scenario = Doc::<ComputerScenario>::load(library, name).and_then(|doc| doc.read().map(|_| doc));
+    let mut base = match scenario {
         Ok(doc) => doc,
-        Err(unknown) => match Doc::<Machine>::load(library, name) {
-            Ok(machine) => filled(library, name, &machine.read()?, &options.gpu),
-            Err(_) => return Err(unknown.into()),
+        Err(no_scenario) => match Doc::<Machine>::load(library, name).and_then(|doc| doc.read()) {
+            Ok(machine) => filled(library, name, &machine, &options.gpu),
+            Err(_) => return Err(no_scenario.into()),
         },
     };
     crate::experiment::set_all(&mut base, option, changes)?;
@@ -115,6 +121,10 @@ pub fn matrix(
     let mut runs = computer::run_all(&setups.iter().collect::<Vec<_>>(), name, progress).into_iter();
     let values = runs.next().expect("there is one for each setup")?;
     let copies = runs.collect::<Result<Vec<Counts>, _>>()?;
+    let mut origins = Origins::default();
+    for (setup, counts) in setups.iter().zip(std::iter::once(&values).chain(&copies)) {
+        origins.extend(Origins::of_computers(setup, &counts.counted));
+    }
     let failed = std::iter::once(&values).chain(&copies).flat_map(|counts| &counts.done);
     let failed = failed
         .filter_map(|done| done.failure().map(|failure| format!("{}: {}: {failure}", done.host, done.run)))
@@ -140,6 +150,7 @@ pub fn matrix(
         cells: cells.collect(),
         others: others.map(|reading| (reading.quantity.clone(), reading.value)).collect(),
         failed,
+        origins,
         setup,
         host,
         gpus,
@@ -155,11 +166,14 @@ pub(crate) fn wide_slots(machine: &Machine) -> impl Iterator<Item = String> {
 
 /// A scenario of a machine with a GPU in each slot of x16.
 fn filled(library: &Library, name: &str, machine: &Machine, gpu: &str) -> Doc<ComputerScenario> {
+    // A file is found beside the scenario that has its name.
+    let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
     let mut text = format!(
-        "name = \"p2p\"\nsummary = \"A GPU in each slot of {name}\"\n[[host]]\nname = \"a\"\nmachine = {name:?}\n"
+        "name = \"p2p\"\nsummary = \"A GPU in each slot of {file}\"\n[[host]]\nname = \"a\"\nmachine = {file:?}\n"
     );
     for slot in wide_slots(machine) {
-        text += &format!("[[host.device]]\nname = \"in-{slot}\"\ngpu = {gpu:?}\nslot = \"{slot}\"\n");
+        let place = slot.replace('.', "_");
+        text += &format!("[[host.device]]\nname = \"in-{place}\"\ngpu = {gpu:?}\nslot = \"{slot}\"\n");
     }
     // A scenario has a program.
     text += "[[program]]\ncpus = \"0\"\nrun = \"p2pBandwidthLatencyTest\"\n";
@@ -188,6 +202,7 @@ impl PeerMatrix {
             })
         };
         let other = |(quantity, rate): &(String, f64)| json!({ "kind": "peers", "scenario": scenario, "host": host, "quantity": quantity, "gb_per_s": rate });
-        self.cells.iter().map(cell).chain(self.others.iter().map(other)).collect()
+        let own = self.cells.iter().map(cell).chain(self.others.iter().map(other));
+        own.chain(self.origins.records()).collect()
     }
 }

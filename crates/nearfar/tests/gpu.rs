@@ -2,6 +2,7 @@
 
 use crate::scenario::{self, HEAD, event, host, loaded};
 use nearfar::computer::{self, ComputerError, FinishedProgram};
+use nearfar::peers::{self, PeerOptions};
 use nearfar::progress::Silent;
 
 const MACHINE: &str = "dolphin-e5-2603v4";
@@ -191,4 +192,23 @@ fn peers_of_two_sockets_share_a_link() {
     near("within a socket", get("gpu0 to gpu1"), 56.1);
     near("between sockets", get("gpu0 to gpu2"), 50.6);
     near("both ways between sockets", get("gpu0 and gpu2, both ways"), 99.0);
+}
+
+/// A machine, also of a file that extends another, gets a GPU in each slot, of which several may have one name; what the
+/// rates rest on is told.
+#[test]
+fn a_machine_has_gpus_in_all_slots() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers-of-a-machine");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("box.toml");
+    std::fs::write(&file, "name = \"box\"\nsummary = \"A box\"\nextends = \"dell-t430\"\n").unwrap();
+    let options = PeerOptions { gpu: "k420".into(), bytes: 4096, reads: false };
+    let library = machine::Library::built_in();
+    let name = file.to_str().unwrap();
+    let matrix = peers::matrix(&library, name, "--set", &[], &options, &Silent).unwrap();
+    assert_eq!((matrix.gpus, matrix.cells.len()), (4, 12));
+    assert!(matrix.failed.is_empty() && matrix.cells.iter().all(|cell| cell.one_way.is_some()));
+    assert!(matrix.origins.to_string().contains("figures"), "{}", matrix.origins);
+    let nothing = peers::matrix(&library, "nothing", "--set", &[], &options, &Silent).unwrap_err();
+    assert!(nothing.to_string().contains("nothing"), "{nothing}");
 }

@@ -99,4 +99,5 @@ fn show(matrix: &PeerMatrix) {
     for (cause, pairs) in told {
         output::print(&output::prose(&format!("what binds {}: {cause}", pairs.join(", "))));
     }
+    output::print(&output::trust_lines(&matrix.origins, &[]));
 }
