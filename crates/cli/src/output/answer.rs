@@ -16,8 +16,12 @@ pub fn headline(readings: &[Reading]) -> Option<&Reading> {
         own().find(move |reading| is_time(reading.unit) && reading.quantity.contains(word))
     };
     let any = || own().find(|reading| is_time(reading.unit) && reading.quantity != "time");
+    // What has arrived of a stream that loses nothing: a sender's rate includes what buffers hold at the end.
+    let arrived = || own().find(|reading| reading.quantity == "received bandwidth");
+    let loses = readings.iter().any(|reading| reading.quantity == "loss");
     own()
         .find(|reading| reading.unit.ends_with("/s"))
+        .map(|first| arrived().filter(|_| !loses).unwrap_or(first))
         .or_else(|| ["mean", "avg", "p50", "50 %", "median"].into_iter().find_map(time))
         .or_else(any)
 }
@@ -38,8 +42,11 @@ pub fn of_programs(setup: &ComputerSetup, done: &[FinishedProgram]) -> Option<St
             Some((program, headline(&report.readings)?, binds.to_owned()))
         })
         .collect();
-    let tool =
-        |program: &FinishedProgram| program.run.split_whitespace().next().unwrap_or_default().to_owned();
+    // What taskset and others begin is told as the program that they begin.
+    let tool = |program: &FinishedProgram| {
+        let own = program.number().and_then(|number| setup.programs.get(number));
+        tool(own.map_or(&program.run, |own| &own.command)).to_owned()
+    };
     let is_alike = |a: &(&FinishedProgram, &Reading, String), b: &(&FinishedProgram, &Reading, String)| {
         (tool(a.0), &a.1.quantity, a.1.unit) == (tool(b.0), &b.1.quantity, b.1.unit)
     };
@@ -62,6 +69,22 @@ pub fn of_programs(setup: &ComputerSetup, done: &[FinishedProgram]) -> Option<St
     line(&values)
 }
 
+/// A command line's first word, without a path.
+fn tool(command: &str) -> &str {
+    let word = command.split_whitespace().next().unwrap_or_default();
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+/// A word as a label: an option's value, with its name if it is a number, which alone says little.
+fn told_word(word: &str) -> &str {
+    let option = word.strip_prefix("--").and_then(|option| option.split_once('='));
+    match option {
+        Some((_, value)) if value.parse::<f64>().is_err() => value,
+        Some(_) => &word[2..],
+        None => word,
+    }
+}
+
 /// What tells a program from the others of its group: its name, its host, or the words of its command line.
 fn label(setup: &ComputerSetup, program: &FinishedProgram, group: &[&FinishedProgram]) -> String {
     let name = |program: &FinishedProgram| -> Option<String> {
@@ -82,7 +105,7 @@ fn label(setup: &ComputerSetup, program: &FinishedProgram, group: &[&FinishedPro
         let is_common =
             |word: &&str| group.iter().all(|other| other.run.split_whitespace().any(|w| w == *word));
         let own = program.run.split_whitespace().filter(|word| !is_common(word));
-        own.map(|word| word.split_once('=').map_or(word, |(_, value)| value).to_owned()).collect()
+        own.map(|word| told_word(word).to_owned()).collect()
     };
     let (own, all) = (words(program).join(" "), group.iter().map(|other| words(other).join(" ")));
     let is_only = all.filter(|other| *other == own).count() == 1;
@@ -176,7 +199,17 @@ mod tests {
             "round trip mean"
         );
         assert_eq!(of(&[("time", "µs"), ("64 KiB", "ns")]).unwrap(), "64 KiB");
+        let iperf = [("bandwidth", "Mbit/s"), ("received bandwidth", "Mbit/s"), ("loss", "%")];
+        assert_eq!(of(&iperf[..2]).unwrap(), "received bandwidth");
+        assert_eq!(of(&iperf).unwrap(), "bandwidth");
         assert_eq!(of(&[("sent", "packets")]), None);
+    }
+
+    #[test]
+    fn a_tool_is_told_without_its_path_and_a_number_with_its_option() {
+        assert_eq!((tool("./stream_c.exe -n 3"), tool("")), ("stream_c.exe", ""));
+        let told = ["--from=1", "--rw=randread", "--bs=4k", "if=/dev/zero", "64"].map(told_word);
+        assert_eq!(told, ["from=1", "randread", "4k", "if=/dev/zero", "64"]);
     }
 
     #[test]
