@@ -230,6 +230,13 @@ fn what_cannot_be_is_refused_at_its_line() {
 }
 
 /// Linux's pktgen refuses `clone_skb` and `burst` on a device without `IFF_TX_SKB_SHARING`, such as a team.
+/// The card's other interface is reached by an address that the card changes.
+#[test]
+fn a_looped_card_has_addresses_of_its_own() {
+    let text = include_str!("../../../scenarios/kpio-ping.toml");
+    scenario::load(text).and_then(|setup| computer::check(&setup)).unwrap();
+}
+
 #[test]
 fn no_packet_is_repeated_on_a_team() {
     let check = |options: &str| {

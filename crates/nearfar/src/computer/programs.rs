@@ -3,7 +3,9 @@
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use machine::{ComputerSetup, DeviceFile, Diagnostics, HostSetup, PassedSetup, PortSetup, ProgramSetup};
+use machine::{
+    ComputerSetup, DeviceFile, DeviceSetup, Diagnostics, HostSetup, PassedSetup, PortSetup, ProgramSetup,
+};
 use workloads::{Disk, Link, Premises, Program};
 
 /// The programs, in the scenario's order.
@@ -88,9 +90,10 @@ fn name_of(host: &HostSetup, PassedSetup { device, vf }: PassedSetup) -> Option<
     Some(format!("{}:{device}{vf}", host.name))
 }
 
-/// All addresses, with whose they are; none if a live host's Linux may choose more.
+/// All addresses, with whose they are; none if a live host's Linux may choose more, or a looped card changes them.
 fn peers(setup: &ComputerSetup) -> Vec<(String, Ipv4Addr)> {
-    if setup.hosts.iter().any(|host| host.live) {
+    let is_looped = |device: &DeviceSetup| matches!(&device.kind, DeviceFile::Nic(nic) if nic.is_looped());
+    if setup.hosts.iter().any(|host| host.live || host.devices.iter().any(is_looped)) {
         return Vec::new();
     }
     let of = |name: &str, interfaces: &[machine::InterfaceSetup]| {
