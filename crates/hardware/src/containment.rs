@@ -3,7 +3,7 @@
 
 use wire::pcie::Bdf;
 use wire::pcie::config::ConfigSpace;
-use wire::pcie::config::dpc::{self, Reason, Trigger};
+use wire::pcie::config::dpc::{self, Reason, TriggerEnable};
 use wire::pcie::tlp::{CompletionStatus, MessageCode};
 
 /// Control and status; zero without the capability, whose triggers are then off.
@@ -20,16 +20,16 @@ pub(crate) fn is_triggered(config: &ConfigSpace) -> bool {
 /// Whether software can trigger: it has enabled some trigger, and none is on.
 pub(crate) fn is_armed(config: &ConfigSpace) -> bool {
     let (control, status) = registers(config);
-    Trigger::from_control(control) != Trigger::Off && status & dpc::STATUS_TRIGGERED == 0
+    TriggerEnable::from_control(control) != TriggerEnable::Off && status & dpc::STATUS_TRIGGERED == 0
 }
 
 /// Why an error message, from below or for an error that the port itself detected, triggers; `None` if it does not.
 pub(crate) fn reason(config: &ConfigSpace, code: MessageCode) -> Option<Reason> {
-    let enabled = Trigger::from_control(registers(config).0);
+    let enabled = TriggerEnable::from_control(registers(config).0);
     match code {
         _ if !is_armed(config) => None,
         MessageCode::ERR_FATAL => Some(Reason::Fatal),
-        MessageCode::ERR_NONFATAL if enabled == Trigger::NonFatal => Some(Reason::NonFatal),
+        MessageCode::ERR_NONFATAL if enabled == TriggerEnable::NonFatal => Some(Reason::NonFatal),
         _ => None,
     }
 }

@@ -17,7 +17,7 @@ use platform::kernel::TaskParams;
 use platform::pci::PciDriver;
 use platform::sync::Completion;
 use units::{Duration, Iova};
-use wire::pcie::config::dpc::Trigger;
+use wire::pcie::config::dpc::TriggerEnable;
 
 /// A copier below a root port, or below a switch there.
 struct Host {
@@ -29,7 +29,7 @@ struct Host {
     link: LinkId,
 }
 
-fn host(behind_switch: bool, containment: bool, trigger: Trigger) -> Host {
+fn host(behind_switch: bool, containment: bool, trigger: TriggerEnable) -> Host {
     let mut fabric = Fabric::new();
     let id = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
     let port = RootPortParams { containment: containment && !behind_switch, ..RootPortParams::ideal() };
@@ -113,7 +113,7 @@ impl Host {
 #[test]
 fn a_fatal_error_is_contained_and_what_is_below_recovers() {
     for behind_switch in [false, true] {
-        let host = host(behind_switch, true, Trigger::Fatal);
+        let host = host(behind_switch, true, TriggerEnable::Fatal);
         let errors = host.suffers(|link| link.damaging_headers(1.0));
         let expected = ErrorCounters { fatal: 1, recovered: 1, contained: 1, ..Default::default() };
         assert_eq!(errors, expected, "{behind_switch}: {:#?}", host.log());
@@ -129,7 +129,9 @@ fn a_fatal_error_is_contained_and_what_is_below_recovers() {
 #[test]
 fn which_errors_are_contained_is_the_kernels_choice() {
     for behind_switch in [false, true] {
-        for (trigger, contained) in [(Trigger::Off, 0), (Trigger::Fatal, 0), (Trigger::NonFatal, 1)] {
+        for (trigger, contained) in
+            [(TriggerEnable::Off, 0), (TriggerEnable::Fatal, 0), (TriggerEnable::NonFatal, 1)]
+        {
             let host = host(behind_switch, true, trigger);
             let errors = host.suffers(|link| link.poisoning(1.0));
             assert_eq!(errors.contained, contained, "{behind_switch} {trigger:?}: {:#?}", host.log());
@@ -141,7 +143,7 @@ fn which_errors_are_contained_is_the_kernels_choice() {
 
 #[test]
 fn without_containment_a_fatal_error_resets_the_bus() {
-    for (containment, trigger) in [(false, Trigger::Fatal), (true, Trigger::Off)] {
+    for (containment, trigger) in [(false, TriggerEnable::Fatal), (true, TriggerEnable::Off)] {
         let host = host(false, containment, trigger);
         let errors = host.suffers(|link| link.damaging_headers(1.0));
         assert_eq!((errors.fatal > 0, errors.contained), (true, 0), "{errors:?}");
@@ -154,7 +156,7 @@ fn without_containment_a_fatal_error_resets_the_bus() {
 #[test]
 fn software_can_let_a_port_contain_what_is_below() {
     for behind_switch in [false, true] {
-        let host = host(behind_switch, true, Trigger::Fatal);
+        let host = host(behind_switch, true, TriggerEnable::Fatal);
         assert_eq!(host.contain(), Ok(()));
         let expected = ErrorCounters { recovered: 1, contained: 1, ..Default::default() };
         assert_eq!(host.kernel.pci_errors(), expected, "{:#?}", host.log());
@@ -167,7 +169,7 @@ fn software_can_let_a_port_contain_what_is_below() {
 #[test]
 fn what_is_removed_while_it_is_contained_is_gone_and_comes_back() {
     for behind_switch in [false, true] {
-        let host = host(behind_switch, true, Trigger::Fatal);
+        let host = host(behind_switch, true, TriggerEnable::Fatal);
         let at = host.driver.bound.borrow()[0].device.address();
         let contained = host.kernel.contain(at);
         host.simulation.block_on(contained).expect("the task ends").unwrap();

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use platform::costs::linux;
 use platform::cpu::Node;
-use wire::pcie::config::dpc::Trigger;
+use wire::pcie::config::dpc::TriggerEnable;
 
 use super::backend::Backend;
 use crate::cpu::Cores;
@@ -28,7 +28,7 @@ pub struct PciParams {
     /// Size to which BARs that can be resized are set (bytes, a power of two); they keep theirs if `None`.
     pub resizable_bars: Option<u64>,
     /// Errors for which ports that can contain what is below them (DPC) do so.
-    pub containment: Trigger,
+    pub containment: TriggerEnable,
 }
 
 impl Default for PciParams {
@@ -41,7 +41,7 @@ impl Default for PciParams {
             high_space: None,
             resizable_bars: None,
             // drivers/pci/pcie/dpc.c: PCI_EXP_DPC_CTL_EN_FATAL.
-            containment: Trigger::Fatal,
+            containment: TriggerEnable::Fatal,
         }
     }
 }

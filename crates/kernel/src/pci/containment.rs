@@ -10,7 +10,7 @@ use wire::pcie::config::dpc::{self, Reason};
 
 use super::base::PciBase;
 use super::function::{ErrorCounters, ErrorTally, Function};
-use super::recovery::{Recovery, Way};
+use super::recovery::{BusRecovery, Recovery};
 use super::topology::Topology;
 
 /// Handles ports that contain what is below them.
@@ -35,7 +35,7 @@ impl Containment {
         self.tally.count(|c| c.contained += 1);
         let why = self.describe(cpu, port, Reason::from_status(status), source).await;
         self.base.log.warn(format!("pci {port}: contains what is below: {why}"));
-        self.recovery.recover_below(cpu, port, Way::Release(at)).await;
+        self.recovery.recover_below(cpu, port, BusRecovery::Release(at)).await;
         self.forget(cpu, port, source).await;
         true
     }

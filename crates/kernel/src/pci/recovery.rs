@@ -28,7 +28,7 @@ const SETTLES: Duration = Duration::from_ms(100);
 
 /// How what is below a port is reset, and its link comes up again.
 #[derive(Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum BusRecovery {
     /// By a reset of the bus.
     Reset,
     /// The port has contained it, which this ends; the offset of the capability.
@@ -56,7 +56,7 @@ impl Recovery {
                 Some(port) if ports.contains(&port.at()) => {}
                 Some(port) => {
                     ports.push(port.at());
-                    self.recover_below(cpu, &port, Way::Reset).await;
+                    self.recover_below(cpu, &port, BusRecovery::Reset).await;
                 }
                 // A function integrated in the root complex has no link to reset.
                 None => self.recover_one(cpu, function, ChannelState::Frozen).await,
@@ -103,7 +103,7 @@ impl Recovery {
     }
 
     /// Resets everything below a port, and returns it to the drivers.
-    pub async fn recover_below(&self, cpu: &Cpu, port: &Rc<Function>, way: Way) {
+    pub async fn recover_below(&self, cpu: &Cpu, port: &Rc<Function>, way: BusRecovery) {
         let below = self.topology.behind(port);
         below.iter().for_each(|function| function.reach.freeze(true));
         let mut asked = Vec::new();
@@ -114,8 +114,8 @@ impl Recovery {
             }
         }
         let is_back = match way {
-            Way::Reset => self.reset_bus(cpu, port).await,
-            Way::Release(containment) => self.release(cpu, port, containment).await,
+            BusRecovery::Reset => self.reset_bus(cpu, port).await,
+            BusRecovery::Release(containment) => self.release(cpu, port, containment).await,
         };
         below.iter().for_each(|function| function.reach.freeze(false));
         // Virtual functions are restored with their physical one.

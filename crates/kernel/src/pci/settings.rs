@@ -18,7 +18,7 @@ pub(super) struct Settings {
     /// Max read request size (bytes).
     pub max_read_request: u32,
     /// Errors that ports contain.
-    pub containment: dpc::Trigger,
+    pub containment: dpc::TriggerEnable,
     pub dma: Rc<Dma>,
 }
 

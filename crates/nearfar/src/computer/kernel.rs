@@ -14,7 +14,7 @@ use drivers::virtio_net::VirtioNetCosts;
 use machine::{Diagnostics, ErrorTrigger, Figure, HostSetup, KernelFile};
 use units::Cycles;
 use virt::{VhostCosts, VirtCosts};
-use wire::pcie::config::dpc::Trigger;
+use wire::pcie::config::dpc::TriggerEnable;
 
 use crate::plain::{Plain, plain};
 
@@ -46,9 +46,9 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             high_space: pci.mmio_high.as_ref().map(|space| space.value.get()),
             resizable_bars: pci.resizable_bars.as_ref().map(|size| size.value.get()),
             containment: match pci.containment() {
-                ErrorTrigger::Off => Trigger::Off,
-                ErrorTrigger::Fatal => Trigger::Fatal,
-                ErrorTrigger::NonFatal => Trigger::NonFatal,
+                ErrorTrigger::Off => TriggerEnable::Off,
+                ErrorTrigger::Fatal => TriggerEnable::Fatal,
+                ErrorTrigger::NonFatal => TriggerEnable::NonFatal,
             },
         },
         block: plain!(block => BlockParams { read_ahead, dirty_limit, cache_limit }),

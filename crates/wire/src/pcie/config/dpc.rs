@@ -17,7 +17,7 @@ pub const LEN: u16 = 0x0c;
 /// Capability: software can trigger.
 pub const SOFTWARE_TRIGGERING: u16 = 1 << 7;
 
-/// Control: which errors trigger, [`Trigger`].
+/// Control: which errors trigger, [`TriggerEnable`].
 pub const CONTROL_TRIGGER: u16 = 0b11;
 /// Control: requests to below are completed as unsupported, not as aborted.
 pub const CONTROL_UNSUPPORTED: u16 = 1 << 2;
@@ -35,7 +35,7 @@ const STATUS_REASON: u16 = 0b11 << 1 | 0b11 << 5;
 
 /// Which errors trigger: values of [`CONTROL_TRIGGER`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Trigger {
+pub enum TriggerEnable {
     /// None.
     #[default]
     Off = 0,
@@ -45,7 +45,7 @@ pub enum Trigger {
     NonFatal = 2,
 }
 
-impl Trigger {
+impl TriggerEnable {
     /// Decodes control; the reserved value counts as none.
     pub const fn from_control(control: u16) -> Self {
         match control & CONTROL_TRIGGER {
