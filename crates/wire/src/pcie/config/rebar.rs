@@ -60,7 +60,7 @@ pub const fn can_be(capability: u32, size: u64) -> bool {
 
 /// Whether all sizes from one to another can be expressed.
 pub(super) fn can_express(least: u64, most: u64) -> bool {
-    let all = u32::MAX & !0xf;
+    let all = !0xf;
     can_be(all, least) && can_be(all, most) && least <= most
 }
 
