@@ -200,3 +200,52 @@ fn everything_of_a_bench_is_on_its_path() {
     let hosts = done.iter().flat_map(|done| &done.outcome.window.hosts);
     assert!(hosts.flat_map(|host| &host.resources).all(|resource| resource.on_path));
 }
+
+/// A stream whose receiver lacks buffers for a burst loses packets, and takes that for congestion.
+#[test]
+fn receive_buffers_that_lack_bind_a_stream() {
+    let stream = |ring: u32| {
+        let b = format!("[host.nic_driver]\nrx_ring = {ring}\n[[host.device]]\nnic = \"modern\"");
+        let text = [
+            HEAD,
+            &host_with_nic("a"),
+            &host("b", "dell-t430", &b),
+            &cable("a", "b", ""),
+            &program("b", "0", "netserver"),
+            &program("a", "0", "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.003"),
+        ];
+        bindings(&text.concat(), "throughput").remove(0)
+    };
+    let (binding, few) = stream(64);
+    assert_eq!(what(&binding), Some((Kind::Ring, "b", "nic0/rx-rings")), "{binding}");
+    assert!(binding.sentence().contains("the receive buffers of b's nic0, lacking for"), "{binding}");
+    let (binding, many) = stream(128);
+    assert!(many > 1.5 * few, "{few:.0} and {many:.0} Mbit/s");
+    assert_ne!(what(&binding).map(|(kind, ..)| kind), Some(Kind::Ring), "{binding}");
+}
+
+/// Credits that are waited for as long as a narrow link works do not bind.
+#[test]
+fn credits_of_a_busy_link_do_not_bind() {
+    let card = "[[host.device]]\nnic = \"connectx4\"\nlinks = [{ slot = \"slot\", lanes = 4 }]";
+    let stream = [
+        HEAD,
+        &host("a", "xeon-8160", "[[host.device]]\nnic = \"connectx4\""),
+        &host("b", "xeon-8160", card),
+        &cable("a", "b", ""),
+        &program("b", "0-7", "iperf3 -s"),
+        &program("a", "0-7", "iperf3 -c 10.0.0.2 -t 0.004 -P 8"),
+    ];
+    let (binding, _) = bindings(&stream.concat(), "received bandwidth").remove(0);
+    assert_eq!(what(&binding), Some((Kind::Link, "b", "nic0/link-up")), "{binding}");
+}
+
+/// A lent GPU's reads wait for places in the lender's root, and hold their tags meanwhile.
+#[test]
+fn places_in_a_root_bind_before_tags() {
+    let text =
+        include_str!("../../../scenarios/lend-gpu.toml").replace("--mode=range", "--htod --mode=range");
+    let (binding, _) = bindings(&text, "bandwidth").remove(0);
+    let (kind, host, place) = what(&binding).unwrap_or_else(|| panic!("{binding}"));
+    assert!((kind, host) == (Kind::Tags, "b") && place.starts_with("root/"), "{binding}");
+}

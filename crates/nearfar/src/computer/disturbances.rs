@@ -25,7 +25,14 @@ impl Disturbances<'_> {
     /// Places with a counter of this name.
     fn places(&self, what: &str) -> BTreeSet<&str> {
         let has = |counter: &&Counter| counter.name[counter.place().len()..].trim_start_matches('/') == what;
-        self.host.counters.iter().filter(has).map(Counter::place).collect()
+        let places = self.host.counters.iter().filter(has).map(Counter::place);
+        places.filter(|place| self.is_used(place)).collect()
+    }
+
+    /// Whether a place is on the way of the program's work, as all are whose resources are not known.
+    fn is_used(&self, place: &str) -> bool {
+        let mut own = self.host.resources.iter().filter(|resource| resource.owner() == place).peekable();
+        own.peek().is_none() || own.any(|resource| resource.on_path)
     }
 
     fn share(&self, ps: u64) -> f64 {
@@ -138,6 +145,7 @@ impl Disturbances<'_> {
             .counters
             .iter()
             .filter(is_dma)
+            .filter(|counter| self.is_used(counter.place()))
             .map(|counter| (self.share(counter.value), counter.place()));
         let most = cores.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|(share, _)| *share > TOLD);
         let Some((share, core)) = most.filter(|_| flushes > 0) else { return Vec::new() };
@@ -152,7 +160,7 @@ impl Disturbances<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::Unit;
+    use crate::counters::{Kind, Resource, Unit};
 
     fn host(counters: &[(&str, Unit, u64)]) -> HostCounters {
         let counter = |&(name, unit, value): &(&str, Unit, u64)| Counter { name: name.into(), unit, value };
@@ -190,6 +198,32 @@ mod tests {
             assert!(notes.iter().any(|note| note.contains(part)), "{part}: {notes:?}");
         }
         assert_eq!(notes.len(), 5);
+    }
+
+    #[test]
+    fn what_others_use_is_not_told() {
+        let ps = |us: u64| Duration::from_us(us).as_ps();
+        let mut all = host(&[
+            ("nic0/link-up-tlps/posted", Unit::Events, 1000),
+            ("nic0/link-up-replays", Unit::Events, 50),
+            ("iommu0/invalidations", Unit::Events, 77),
+            ("core3/busy/dma", Unit::Time, ps(20)),
+            ("core4/busy/dma", Unit::Time, ps(10)),
+        ]);
+        let resource = |kind, place: &str, on_path| Resource {
+            kind,
+            place: place.to_owned(),
+            of: 1,
+            share: 0.5,
+            on_path,
+        };
+        all.resources = vec![
+            resource(Kind::Link, "nic0/link-up", false),
+            resource(Kind::Core, "core3", false),
+            resource(Kind::Core, "core4", true),
+        ];
+        let notes = of(&all, Duration::from_us(100));
+        assert!(notes.len() == 1 && notes[0].ends_with("10.0 % of the time of core4"), "{notes:?}");
     }
 
     #[test]

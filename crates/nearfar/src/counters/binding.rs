@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostCounters, Window};
+use super::{Counter, HostCounters, Window};
 
 /// Kinds of resources: servers, then resources that are waited for, in the order in which one fills the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -101,6 +101,9 @@ impl Kind {
     }
 }
 
+/// What a NIC's receive rings are called together.
+const RX_RING: &str = "rx-rings";
+
 /// Utilisation of a resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resource {
@@ -126,8 +129,13 @@ impl Resource {
     }
 
     /// The device, socket or core that it belongs to.
-    fn owner(&self) -> &str {
+    pub(crate) fn owner(&self) -> &str {
         self.place.split('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is a ring whose share is that of the packets for which it had no buffer.
+    fn is_starved_ring(&self) -> bool {
+        self.kind == Kind::Ring && self.place.ends_with(RX_RING)
     }
 
     pub(super) fn words(&self, host: &str) -> String {
@@ -169,6 +177,7 @@ impl Resource {
                 format!("places for reads between devices in {host}'s root")
             }
             Kind::Tags => format!("the tags of {host}'s {owner}"),
+            Kind::Ring if part == RX_RING => format!("the receive buffers of {host}'s {owner}"),
             Kind::Ring => format!("{host}'s {owner}, its {}", part.replace("-ring", " ring ")),
             Kind::Lines => format!("the lines that {host}'s {owner} needs"),
             Kind::Core => format!("{host}'s {owner}"),
@@ -243,7 +252,10 @@ impl fmt::Display for Binding {
         match &self.what {
             Some((host, resource)) => {
                 let (words, share) = (resource.words(host), percent(resource.share));
-                write!(f, "{words}, {} {share:.0} % of the time", resource.verb())?;
+                match resource.is_starved_ring() {
+                    true => write!(f, "{words}, lacking for {share:.1} % of the packets")?,
+                    false => write!(f, "{words}, {} {share:.0} % of the time", resource.verb())?,
+                }
             }
             None => write!(f, "nothing is full, each step waits for the one before")?,
         }
@@ -274,6 +286,9 @@ fn candidates(hosts: &[HostCounters]) -> Vec<Candidate<'_>> {
 
 /// Share from which on a server has so little time to spare that nothing else can help much.
 const NEARLY_FULL: f64 = 0.75;
+
+/// Shares that differ by less are alike.
+const TIE: f64 = 0.02;
 
 /// Whether something is waited for long enough to matter; shorter waits are occasional. Lines are part of a core's work.
 fn is_waited_for(one: &Resource) -> bool {
@@ -310,14 +325,17 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
     let rank = |(host, resource): &Candidate<'_>| {
         let order = if resource.kind.is_server() { Kind::Wire } else { resource.kind };
         let fullness = (100.0 * resource.share / resource.kind.full()).round() as u64;
-        (Reverse(order), fullness, *host == own)
+        // Reads between devices hold their tags while they wait for a place in the root.
+        let is_nearer = resource.kind == Kind::Tags && resource.owner() == "root";
+        (Reverse(order), is_nearer, fullness, *host == own)
     };
     let full = all.iter().filter(|(_, one)| one.is_full() && !(one.kind == Kind::Ring && is_fed));
     // The first of equals.
     let full = full.rev().max_by_key(|one| rank(one)).copied()?;
-    // What is waited for while a server works is waited for because of the server.
+    // What is waited for while a server works is waited for because of the server; credits come back in batches.
+    let tie = if full.1.kind == Kind::Credits { TIE } else { 0.0 };
     let cause =
-        busiest(all).filter(|(_, server)| full.1.kind.is_waited_for() && server.share >= full.1.share);
+        busiest(all).filter(|(_, server)| full.1.kind.is_waited_for() && server.share + tie >= full.1.share);
     Some(cause.unwrap_or(full))
 }
 
@@ -339,6 +357,25 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     };
     let waited = all.iter().filter(shows).copied().chain(busiest(all));
     waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share))
+}
+
+/// The receive rings for want of whose buffers most packets were dropped, if those are enough to slow a stream: TCP
+/// takes them for congestion.
+fn starved(hosts: &[HostCounters]) -> Option<(String, Resource)> {
+    const SLOWS: f64 = 0.001;
+    let of_host = |host: &HostCounters| {
+        let rings = host.counters.iter().filter(|counter| counter.name.ends_with("/rx-no-buffer"));
+        let is_used = |place: &str| host.resources.iter().any(|one| one.on_path && one.owner() == place);
+        let ring = |counter: &Counter| {
+            let (place, dropped) = (counter.place(), counter.value as f64);
+            let share = dropped / (dropped + host.of(&format!("{place}/rx-frames")) as f64);
+            let place = format!("{place}/{RX_RING}");
+            (host.host.clone(), Resource { kind: Kind::Ring, place, of: 1, share, on_path: true })
+        };
+        rings.filter(|counter| is_used(counter.place())).map(ring).collect::<Vec<_>>()
+    };
+    let all = hosts.iter().flat_map(of_host).filter(|(_, ring)| ring.share >= SLOWS);
+    all.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share))
 }
 
 /// What was full in parts of a window, longest first; none if these make up little of it.
@@ -399,5 +436,7 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     let others = all.iter().filter(|(host, one)| !is_what(host, one));
     let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
     let owned = |(host, resource): Candidate<'_>| (host.to_owned(), resource.clone());
-    Binding { what: what.map(owned), next: next.copied().map(owned), phases, offered }
+    let lacking = || if offered.is_some() { None } else { starved(&window.hosts) };
+    let what = what.map(owned).or_else(lacking);
+    Binding { what, next: next.copied().map(owned), phases, offered }
 }
