@@ -52,6 +52,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// All of a paper without measured data.
+    #[cfg(test)]
+    fn whole(seed: u64) -> Self {
+        let library = Library::built_in();
+        let basis = Basis::default();
+        Self { library, data: ".".into(), seed, figure: None, only: None, claims_alone: false, basis }
+    }
+
     /// Whether only a part of the paper is asked for.
     fn is_part(&self) -> bool {
         self.claims_alone || self.figure.is_some() || self.only.is_some()

@@ -95,15 +95,7 @@ mod tests {
 
     fn options(figure: Option<&str>, only: Option<&str>) -> Options {
         let [figure, only] = [figure, only].map(|text| text.map(str::to_owned));
-        Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure,
-            only,
-            claims_alone: false,
-            basis: crate::Basis::default(),
-        }
+        Options { figure, only, ..Options::whole(1) }
     }
 
     #[test]

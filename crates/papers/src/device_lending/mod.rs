@@ -134,15 +134,7 @@ mod tests {
     use crate::rig::{Rig, of};
 
     pub(super) fn options() -> Options {
-        Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-            claims_alone: false,
-            basis: crate::Basis::default(),
-        }
+        Options::whole(1)
     }
 
     /// Every value used by a claim is produced by a run.

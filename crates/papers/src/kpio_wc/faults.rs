@@ -382,26 +382,14 @@ mod tests {
     fn the_second_format_sends_nothing_that_was_not_meant_and_counts_the_rest() {
         // The card as it ships, the report's runs, several seeds.
         for seed in 1..=3 {
-            let options = Options {
-                library: machine::Library::built_in(),
-                data: ".".into(),
-                seed,
-                figure: None,
-                only: None,
-            };
+            let options = Options::whole(seed);
             for (fault, _) in FAULTS {
                 let t = tally(&options, fault, Format::Framed, None, RUNS).unwrap();
                 assert_eq!((t.spoilt, t.wrong, t.lasting), (0, 0, 0), "{fault:?}, seed {seed}");
                 assert_eq!(t.counted + t.behind, t.lost, "{fault:?}, seed {seed}: each once");
             }
         }
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 2,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(2);
         let signature = tally(&options, Fault::Signature, PAPERS, None, 20).unwrap();
         assert_eq!(signature.spoilt, 20);
         // With the paper's number of positions, interleaved lines of two cores may also cost the next packet.

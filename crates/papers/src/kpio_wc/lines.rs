@@ -283,13 +283,7 @@ mod tests {
 
     #[test]
     fn a_single_buffer_fills_no_faster_than_it_empties() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         let values = single_and_many(&options).unwrap();
         // A single buffer is free only 91 ns after its line left; with ten, the core need not wait.
         assert!(values["fill/rate-one"] < 1.0, "{values:#?}");

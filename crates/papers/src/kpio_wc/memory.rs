@@ -73,13 +73,7 @@ mod tests {
 
     #[test]
     fn the_card_leaves_memory_alone_if_cores_write_to_it() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         let values = traffic(&options).unwrap();
         for message in SIZES {
             let (kpio, dma) = (

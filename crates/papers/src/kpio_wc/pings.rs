@@ -204,13 +204,7 @@ mod tests {
     /// The part files were fitted to these events.
     #[test]
     fn the_events_of_figures_5_and_6_come_when_they_did() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         let mut seen = kpio(&options).unwrap();
         seen.extend(dma(&options).unwrap());
         let published = [

@@ -101,13 +101,7 @@ mod tests {
 
     #[test]
     fn a_journey_there_and_back_is_slower_than_one_way() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         let values = ways(&options).unwrap();
         for message in SIZES {
             for what in ["receive", "receive-cpu"] {

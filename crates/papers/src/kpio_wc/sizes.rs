@@ -177,13 +177,7 @@ mod tests {
     /// One measurement is an event trace, the other a point of a curve; both send the same.
     #[test]
     fn table_1_and_figure_7_agree_on_64_bytes() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         for (path, card, table) in [
             (Path::Dma, ORDINARY, pings::dma(&options).unwrap()["dma-ping/payload"]),
             (Path::Kpio, FPGA, pings::kpio(&options).unwrap()["kpio-ping/payload"]),

@@ -96,13 +96,7 @@ mod tests {
 
     #[test]
     fn only_what_goes_by_the_ring_waits_for_all_before_it() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: ".".into(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         let values = urgency(&options).unwrap();
         let growth = |way: &str| {
             let of = |load: u32| values[&format!("urgency/{way}-load/{load}")];

@@ -13,15 +13,7 @@ use super::*;
 use crate::rig::{self, Rig};
 
 fn options() -> Options {
-    Options {
-        library: machine::Library::built_in(),
-        data: ".".into(),
-        seed: 1,
-        figure: None,
-        only: None,
-        claims_alone: false,
-        basis: crate::Basis::default(),
-    }
+    Options::whole(1)
 }
 
 fn of(point: Point, layout: &Layout) -> GuestRates {
