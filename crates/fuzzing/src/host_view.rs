@@ -23,11 +23,12 @@ fn is_below(name: &str) -> bool {
 fn make(root: &Path, name: &str, content: &str) -> std::io::Result<()> {
     let path = root.join(name);
     let folder = path.parent().unwrap_or(root);
-    fs::create_dir_all(folder)?;
     // A link before it may lead elsewhere.
-    if !folder.canonicalize()?.starts_with(root) || path.symlink_metadata().is_ok() {
+    let known = folder.ancestors().find(|folder| folder.exists()).unwrap_or(root);
+    if !known.canonicalize()?.starts_with(root) || path.symlink_metadata().is_ok() {
         return Ok(());
     }
+    fs::create_dir_all(folder)?;
     match content.strip_prefix("-> ") {
         Some(target) => std::os::unix::fs::symlink(target.trim().replace('\0', ""), path),
         None => fs::write(path, content),

@@ -12,7 +12,7 @@ use super::{Options, reproduce};
 /// How repetitions differ from the run itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variation {
-    /// This many runs, each with another seed and with latencies that are off by about a percent where only that much
+    /// This many runs, each with another seed and with latencies that are off by about half a percent where no more
     /// is known of them.
     Stability(u32),
     /// The figures of all files are drawn within their uncertainties.
@@ -27,7 +27,7 @@ impl Variation {
             Self::Stability(runs) => (1..=runs)
                 .map(|run| Options {
                     library: options.library.redrawn(Arc::new(Jitter::new(run))),
-                    seed: options.seed + u64::from(run),
+                    seed: options.seed.wrapping_add(u64::from(run)),
                     ..alone.clone()
                 })
                 .collect(),

@@ -197,8 +197,11 @@ impl Controller {
 
 impl NvmLatency {
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
-        let file = environment.kernel.open_file(&format!("vfio{}", self.controller));
-        let device = file.and_then(|file| file.downcast::<PciDevice>().ok());
+        let files = (0..).map_while(|n| environment.kernel.open_file(&format!("vfio{n}")));
+        let devices = files.filter_map(|file| file.downcast::<PciDevice>().ok());
+        // Other cards may be for programs, too.
+        let mut controllers = devices.filter(|device| device.identity().class == wire::nvme::CLASS);
+        let device = controllers.nth(self.controller as usize);
         let none = || Failure(format!("nvm-latency: no controller {} is for programs", self.controller));
         let mut controller = Controller::open(cpu, &*device.ok_or_else(none)?).await?;
         let bytes = self.blocks * BLOCK;

@@ -40,13 +40,14 @@ fn bar_file(text: &str) -> Result<BarFile, String> {
     Ok(BarFile { function: function.to_owned(), number, kind })
 }
 
-/// A number, in hexadecimal after `0x`, as strtoul takes it.
+/// A number, in hexadecimal after `0x` and in octal after `0`, as strtoul takes it.
 fn number(text: &str) -> Result<u64, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
     };
-    parsed.map_err(|_| format!("`{text}` is not a number, such as 16 or 0x10"))
+    u64::from_str_radix(digits, radix).map_err(|_| format!("`{text}` is not a number, such as 16 or 0x10"))
 }
 
 /// Accesses one after the other.

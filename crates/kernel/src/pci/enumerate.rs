@@ -103,6 +103,7 @@ impl Enumerator {
             |last: u8| u32::from(bridge.bdf.bus()) | u32::from(secondary) << 8 | u32::from(last) << 16;
         bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(buses.last), 7).await;
         bridge.forwards.begin_at(secondary);
+        self.settings.release(cpu, bridge).await;
         if bridge.link_is_active(cpu).await {
             Box::pin(self.scan_bus(cpu, secondary, Some(bridge), buses, last)).await;
         }
@@ -132,7 +133,9 @@ impl Enumerator {
             identity.vendor, identity.device, identity.class
         ));
         self.topology.add(&function);
-        if !function.is_bridge() && function.extended_capability(extended_id::LTR).is_some() {
+        // What another host lends reports to that host's ports.
+        let is_own = at.segment == OWN_SEGMENT && !function.is_bridge();
+        if is_own && function.extended_capability(extended_id::LTR).is_some() {
             let above = self.topology.path_to(&function);
             self.settings.report_latency(cpu, &above, &function).await;
         }

@@ -24,7 +24,7 @@ use super::topology::Topology;
 /// How long a secondary bus is held in reset (Linux's `pci_reset_secondary_bus`: 2 ms; base spec 7.5.1.3.13: 1 ms).
 const HELD: Duration = Duration::from_ms(2);
 /// From a conventional reset until functions must answer (base spec 6.6.1).
-const SETTLES: Duration = Duration::from_ms(100);
+pub(super) const SETTLES: Duration = Duration::from_ms(100);
 
 /// How what is below a port is reset, and its link comes up again.
 #[derive(Clone, Copy)]

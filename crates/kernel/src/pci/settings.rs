@@ -8,6 +8,7 @@ use wire::pcie::config::caps::extended_id;
 use wire::pcie::config::{acs, dpc, header, ltr, pcie_cap};
 
 use super::function::Function;
+use super::recovery::SETTLES;
 use crate::dma::Dma;
 
 /// Longest latency that devices may report (lspci of Intel workstations: Max snoop latency 3145728ns).
@@ -75,6 +76,16 @@ impl Settings {
         let before = port.backend.read_u16(cpu, at + dpc::CONTROL).await & !dpc::CONTROL_TRIGGER;
         let control = before | self.containment as u16 | dpc::CONTROL_INTERRUPT;
         port.backend.write_u16(cpu, at + dpc::CONTROL, control).await;
+    }
+
+    /// Lets a port's link train again if an earlier kernel has left it contained.
+    pub async fn release(&self, cpu: &Cpu, port: &Function) {
+        let Some(at) = port.containment() else { return };
+        if port.backend.read_u16(cpu, at + dpc::STATUS).await & dpc::STATUS_TRIGGERED != 0 {
+            let done = dpc::STATUS_TRIGGERED | dpc::STATUS_INTERRUPT;
+            port.backend.write_u16(cpu, at + dpc::STATUS, done).await;
+            cpu.sleep(SETTLES).await;
+        }
     }
 
     /// Sets payload and read request sizes of a hierarchy, given without virtual functions, and enables memory decoding.

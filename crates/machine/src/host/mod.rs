@@ -260,6 +260,13 @@ impl Host {
         self.memory_nodes() + u32::from(self.expander.is_some())
     }
 
+    /// All memory, that of CXL too.
+    pub fn memory_size(&self) -> Bytes {
+        let expander = self.expander.as_ref().map_or(0, |expander| expander.size.value.get());
+        let sockets = self.dram.size.value.get().saturating_mul(self.memory_nodes().into());
+        Bytes::new(sockets.saturating_add(expander))
+    }
+
     /// End of all memory, including the hole below 4 GiB.
     pub fn memory_end(&self) -> Bytes {
         let total = self.dram.size.value * u64::from(self.memory_nodes());

@@ -85,7 +85,7 @@ impl<'a> Scope<'a> {
         let moves = |event: &machine::EventSetup| matches!(&event.action, Action::MoveTask { program, .. } if *program == number);
         let is_moved = self.setup.events.iter().any(moves);
         let (host, described) = (entry.host, &self.setup.hosts[entry.host]);
-        let nodes = described.machine.host.memory_nodes();
+        let nodes = described.machine.host.nodes();
         match entry.vm.map(|vm| &described.vms[vm]) {
             Some(vm) => {
                 // Its vCPUs may be moved, and threads of the host serve its virtual devices.
@@ -239,7 +239,7 @@ impl<'a> Scope<'a> {
                     let a_socket = host.core.count.value.get().max(1);
                     own.sockets.extend(cores.iter().map(|&core| u32::from(core) / a_socket));
                 }
-                None => own.sockets.extend(0..host.memory_nodes()),
+                None => own.sockets.extend(0..host.nodes()),
             }
         }
     }
