@@ -293,13 +293,7 @@ mod tests {
 
     #[test]
     fn large_messages_pay_less_for_descriptors() {
-        let options = Options {
-            library: machine::Library::built_in(),
-            data: std::path::PathBuf::new(),
-            seed: 1,
-            figure: None,
-            only: None,
-        };
+        let options = Options::whole(1);
         let values = descriptors(&options).unwrap();
         let (small, large) = (values["iperf-64/overhead"], values["iperf-64K/overhead"]);
         assert!(small > 20.0 && large > 0.1 && large < 5.0, "{small} % and {large} %");
