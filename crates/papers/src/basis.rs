@@ -15,7 +15,7 @@ pub struct Basis(Arc<Mutex<Origins>>);
 impl Basis {
     /// Adds the figures in use on these computers so far.
     pub(super) fn add(&self, computers: &Computers, setup: &ComputerSetup) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(computers.origins(setup));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(Origins::so_far(computers, setup));
     }
 
     /// The figures so far.

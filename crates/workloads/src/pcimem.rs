@@ -52,13 +52,13 @@ fn number(text: &str) -> Result<u64, String> {
 
 /// Accesses one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Accesses {
+struct BarAccesses {
     /// Bytes of each.
     size: u64,
     count: u64,
 }
 
-fn accesses(text: &str) -> Result<Accesses, String> {
+fn accesses(text: &str) -> Result<BarAccesses, String> {
     let wrong = || {
         format!("`{text}` is neither b, h, w nor d (1, 2, 4 and 8 bytes), perhaps with a count, as in `w*4`")
     };
@@ -71,7 +71,7 @@ fn accesses(text: &str) -> Result<Accesses, String> {
         _ => return Err(wrong()),
     };
     let count = count.parse().ok().filter(|count| (1..=1 << 20).contains(count)).ok_or_else(wrong)?;
-    Ok(Accesses { size, count })
+    Ok(BarAccesses { size, count })
 }
 
 /// Loads from or stores to a BAR, one after the other, and measures how long each takes. The function is a card, or a drive
@@ -87,7 +87,7 @@ pub struct PciMem {
     offset: u64,
     /// Bytes of an access, `b`, `h`, `w` or `d`, and the number of accesses to one after the other: `w*4`.
     #[arg(default_value = "w", value_parser = accesses)]
-    accesses: Accesses,
+    accesses: BarAccesses,
     /// What is written; without it, the BAR is read.
     #[arg(value_parser = number)]
     data: Option<u64>,
@@ -139,7 +139,7 @@ impl PciMem {
     }
 
     fn places(&self) -> impl Iterator<Item = u64> {
-        let Accesses { size, count } = self.accesses;
+        let BarAccesses { size, count } = self.accesses;
         let first = self.offset;
         (0..count).map(move |n| first + n * size)
     }
@@ -162,7 +162,7 @@ impl Program for PciMem {
             let mapped = device
                 .ioremap_bar(self.file.number, self.file.kind)
                 .map_err(|error| Failure::about(format!("pcimem: BAR {}", self.file.number), error))?;
-            let Accesses { size, count } = self.accesses;
+            let BarAccesses { size, count } = self.accesses;
             if self.offset.checked_add(size * count).is_none_or(|end| end > mapped.length()) {
                 return Err(Failure(format!(
                     "pcimem: BAR {} has {} bytes",
@@ -191,8 +191,8 @@ mod tests {
             (file.function.as_str(), file.number, file.kind),
             ("0000:01:00.0", 2, MemoryType::WriteCombining)
         );
-        assert_eq!(accesses("w*4"), Ok(Accesses { size: 4, count: 4 }));
-        assert_eq!(accesses("d"), Ok(Accesses { size: 8, count: 1 }));
+        assert_eq!(accesses("w*4"), Ok(BarAccesses { size: 4, count: 4 }));
+        assert_eq!(accesses("d"), Ok(BarAccesses { size: 8, count: 1 }));
         assert_eq!((number("0x10"), number("10")), (Ok(16), Ok(10)));
         for wrong in
             ["/dev/mem", "/sys/bus/pci/devices/0000:01:00.0/resource6", "/sys/bus/pci/devices/0000:01:00.0"]

@@ -101,7 +101,6 @@ use virt::placement::Manager;
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::counters::{Moment, Reading};
-use crate::origins::Origins;
 use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
@@ -733,15 +732,8 @@ impl Computers {
     }
 
     /// What all hosts have counted so far.
-    fn moment(&self, setup: &ComputerSetup) -> Moment {
+    pub(crate) fn moment(&self, setup: &ComputerSetup) -> Moment {
         Moment::new(self.simulation.now(), self.readings(setup))
-    }
-
-    /// The figures in use so far.
-    pub fn origins(&self, setup: &ComputerSetup) -> Origins {
-        let window = self.moment(setup).since_power_on();
-        let all = Counted { program: setup.programs.len(), window, arrivals: Vec::new() };
-        Origins::of_computers(setup, &[all])
     }
 
     /// Boots all hosts in parallel.

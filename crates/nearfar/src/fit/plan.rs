@@ -164,6 +164,7 @@ pub const BY_HAND: &[(&str, &str)] = &[
         "host.root_complex.outbound_latency",
         "stores of another host by an NTB fix it; no card of pcie-bench is written to",
     ),
+    ("host.expander", "pcie-bench has no CXL memory"),
     ("host.core_die", "bandwidths of cores fix it; pcie-bench has one core at work"),
     (
         "host.interconnect.near",

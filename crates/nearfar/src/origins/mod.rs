@@ -20,7 +20,7 @@ use machine::{AnyFigure, ComputerSetup, DeviceModel, Kind, Provenance, Read};
 use serde_json::json;
 
 use crate::bench::{Bench, Outcome};
-use crate::computer::Counted;
+use crate::computer::{Computers, Counted};
 use crate::records::Record;
 use crate::uncertainty::{self, Deviation};
 
@@ -68,6 +68,13 @@ const WORDS: [(&[Kind], &str); 6] = [
 ];
 
 impl Origins {
+    /// The figures in use so far.
+    pub fn so_far(computers: &Computers, setup: &ComputerSetup) -> Self {
+        let window = computers.moment(setup).since_power_on();
+        let all = Counted { program: setup.programs.len(), window, arrivals: Vec::new() };
+        Self::of_computers(setup, &[all])
+    }
+
     /// The figures in use while these programs ran.
     pub fn of_computers(setup: &ComputerSetup, counted: &[Counted]) -> Self {
         let mut origins = Self::default();
