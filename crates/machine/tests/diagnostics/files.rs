@@ -42,13 +42,37 @@ fn an_expander_that_hangs_nowhere() {
     check::<Machine>(
         &(head.to_owned() + &all),
         expect![[r#"
-        error: `bandwidth` must not be zero
-         --> my.toml:7:23
+        error: `expander`: the host has no node to spare for CXL memory
+         --> my.toml:4:1
           |
-        7 | bandwidth = { value = "0 GB/s", source = "assumed: x" }
-          |                       ^^^^^^^^
+        4 | [host.expander]
+          | ^^^^^^^^^^^^^^^
           |
-          = help: such as "12.8 GB/s""#]],
+          = help: fewer than 8 sockets, each with memory, and a table `host.interconnect` that says how nodes are told
+
+        error: `socket`: there is no socket 1
+         --> my.toml:5:20
+          |
+        5 | socket = { value = 1, source = "assumed: x" }
+          |                    ^
+          |
+          = help: sockets are numbered 0 to 0
+
+        error: `size`: 100 B is no node's memory
+         --> my.toml:6:18
+          |
+        6 | size = { value = "100 B", source = "assumed: x" }
+          |                  ^^^^^^^
+          |
+          = help: whole lines of 64 B, 1 MiB or more
+
+        error: `latency`: 1 s for a line
+         --> my.toml:8:21
+          |
+        8 | latency = { value = "1 s", source = "assumed: x" }
+          |                     ^^^^^
+          |
+          = help: 1 ms at most"#]],
     );
 }
 
