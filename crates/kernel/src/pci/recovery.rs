@@ -11,7 +11,7 @@ use platform::cpu::Cpu;
 use platform::pci::{ChannelState, Recovery as Verdict};
 use units::Duration;
 use wire::pcie::FunctionAddress;
-use wire::pcie::config::{dpc, header, pcie_cap, slot};
+use wire::pcie::config::{header, pcie_cap, slot};
 
 use super::base::PciBase;
 use super::drivers::Drivers;
@@ -216,9 +216,7 @@ impl Recovery {
 
     /// Lets the link below a port that contained it train (Linux: `dpc_reset_link`). Returns whether it came up.
     async fn release(&self, cpu: &Cpu, port: &Function, containment: u16) -> bool {
-        let done = dpc::STATUS_TRIGGERED | dpc::STATUS_INTERRUPT;
-        port.backend.write_u16(cpu, containment + dpc::STATUS, done).await;
-        cpu.sleep(SETTLES).await;
+        self.settings.end_containment(cpu, port, containment).await;
         if let Some(pcie) = port.slot() {
             // The link was down and is up again without a removal (Linux: `pci_dpc_recovered`).
             port.backend.write_u16(cpu, pcie + slot::STATUS, slot::STATUS_LINK_CHANGED).await;

@@ -82,10 +82,15 @@ impl Settings {
     pub async fn release(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.containment() else { return };
         if port.backend.read_u16(cpu, at + dpc::STATUS).await & dpc::STATUS_TRIGGERED != 0 {
-            let done = dpc::STATUS_TRIGGERED | dpc::STATUS_INTERRUPT;
-            port.backend.write_u16(cpu, at + dpc::STATUS, done).await;
-            cpu.sleep(SETTLES).await;
+            self.end_containment(cpu, port, at).await;
         }
+    }
+
+    /// Lets the link below a port that contains it train, and gives it time to; `at` is the capability's offset.
+    pub async fn end_containment(&self, cpu: &Cpu, port: &Function, at: u16) {
+        let done = dpc::STATUS_TRIGGERED | dpc::STATUS_INTERRUPT;
+        port.backend.write_u16(cpu, at + dpc::STATUS, done).await;
+        cpu.sleep(SETTLES).await;
     }
 
     /// Sets payload and read request sizes of a hierarchy, given without virtual functions, and enables memory decoding.
