@@ -7,7 +7,7 @@ use nearfar::bench::Bench;
 use nearfar::fit::{FitOptions, Verdict, ablate, fit};
 use nearfar::progress::Silent;
 use nearfar::suite;
-use results::pciebench::{Test, write_file};
+use results::pciebench::{Test, to_csv};
 
 /// Figures of the machine that is measured, other than the base's, and how near a fit of a few files has to come (ns).
 const TRUE: [(&str, f64, f64); 3] = [
@@ -49,7 +49,7 @@ fn measured(folder: &str) -> PathBuf {
     let files = suite::measure(&bench, &plan, &Silent).unwrap().files;
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder).join(suite::directory_name(&bench));
     for file in &files {
-        write_file(&folder, file).unwrap();
+        files::write(&folder.join(&file.name), to_csv(&file.contents, file.line_ending).as_bytes()).unwrap();
     }
     std::fs::write(folder.parent().unwrap().join(MEASURED), doc.to_text().unwrap()).unwrap();
     folder

@@ -194,6 +194,59 @@ fn peers_of_two_sockets_share_a_link() {
     near("both ways between sockets", get("gpu0 and gpu2, both ways"), 99.0);
 }
 
+/// Both tools measure the same copies; flows that share a way share its rate, whose tests add them up.
+#[test]
+fn tools_agree_on_copies_that_run_alone_and_at_once() {
+    let switches = include_str!("../../../scenarios/gpu-switches.toml");
+    let with = |line: &str| shipped(&switches.replace("p2pBandwidthLatencyTest --bytes=512k --all", line));
+    let flows = with(
+        "p2pBandwidthLatencyTest --bytes=256k --flows=0-2 --flows=0-2,1-3 --flows=0-1,2-3 --flows=host-0 --flows=1-host",
+    );
+    let [alone, shared, apart] = ["0-2", "0-2,1-3", "0-1,2-3"].map(|set| flows(&format!("flows {set}")));
+    assert!((shared / alone - 1.0).abs() < 0.03, "one uplink: {alone} {shared}");
+    assert!((apart / alone - 2.0).abs() < 0.06, "two switches: {alone} {apart}");
+    let ce = |name: &str| with(&format!("nvbandwidth -b 1 -t {name}"));
+    let agree = |name: &str, test: f64, other: f64| {
+        assert!((test / other - 1.0).abs() < 0.02, "{name}: {test} {other}")
+    };
+    agree(
+        "in",
+        ce("host_to_device_memcpy_ce")("host_to_device_memcpy_ce: host to gpu0"),
+        flows("flows host-0"),
+    );
+    agree(
+        "out",
+        ce("device_to_host_memcpy_ce")("device_to_host_memcpy_ce: gpu1 to host"),
+        flows("flows 1-host"),
+    );
+    let pairs = ce("device_to_device_memcpy_write_ce");
+    agree("peer", pairs("device_to_device_memcpy_write_ce: gpu0 to gpu2"), alone);
+    // All four read from memory through one quadrant: a fourth of what it carries for each.
+    let all = ce("host_to_all_memcpy_ce");
+    let each = [0, 1, 2, 3].map(|gpu| all(&format!("host_to_all_memcpy_ce: host to gpu{gpu}")));
+    agree("all", each.iter().sum(), 73.0);
+    // A load passes two more switches and the root there and back.
+    let loads = ce("device_to_device_latency_sm");
+    let [near, far] = [1, 2].map(|gpu| loads(&format!("device_to_device_latency_sm: gpu{gpu} from gpu0")));
+    assert!(near > 400.0 && far > near + 400.0, "{near} {far}");
+}
+
+#[test]
+fn options_of_gpu_tools_name_what_is_wrong() {
+    let switches = include_str!("../../../scenarios/gpu-switches.toml");
+    for (line, words) in [
+        ("p2pBandwidthLatencyTest --flows=0-4", "there is no GPU 4"),
+        ("p2pBandwidthLatencyTest --flows=0-0", "copies between two ends"),
+        ("p2pBandwidthLatencyTest --flows=host-host", "copies between two ends"),
+        ("nvbandwidth -t host_to_device_memcpy_sm", "host_to_device_memcpy_ce"),
+        ("nvbandwidth -p nothing", "no test's name begins with nothing"),
+    ] {
+        let text = switches.replace("p2pBandwidthLatencyTest --bytes=512k --all", line);
+        let error = computer::run(&loaded(&text), &Silent).unwrap_err().to_string();
+        assert!(error.contains(words), "{line}: {error}");
+    }
+}
+
 /// A machine, also of a file that extends another, gets a GPU in each slot, of which several may have one name; what the
 /// rates rest on is told.
 #[test]

@@ -14,6 +14,7 @@ mod repeat;
 mod rig;
 mod runs;
 mod selection;
+mod today;
 
 use std::path::PathBuf;
 
@@ -29,8 +30,8 @@ use data::measured_evidence;
 pub use repeat::{Variation, repeat};
 pub use selection::AskedClaims;
 
-/// Names of the papers.
-pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];
+/// Names of the papers, and of what is public of machines of today.
+pub const SEEDS: [&str; 6] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending", "today"];
 
 /// What to reproduce, and from which files.
 #[derive(Clone, Debug)]
@@ -108,6 +109,7 @@ pub fn reproduce(
         "device-lending" => device_lending::reproduce(options, progress),
         "kpio-wc" => kpio_wc::reproduce(options, progress),
         "numa-io" => numa_io::reproduce(options, progress),
+        "today" => today::reproduce(options, progress),
         other => panic!("`{other}` is not among the papers"),
     }
 }
@@ -123,6 +125,7 @@ pub fn asked(seed: &str, options: &Options) -> AskedClaims {
         "device-lending" => device_lending::asked(options),
         "kpio-wc" => kpio_wc::asked(options),
         "numa-io" => numa_io::asked(options),
+        "today" => today::asked(options),
         other => panic!("`{other}` is not among the papers"),
     }
 }

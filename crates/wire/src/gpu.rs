@@ -168,7 +168,7 @@ pub enum GpuCommand {
 pub struct Launch {
     /// Program to run.
     pub program: Program,
-    /// Location that it polls for incoming counts.
+    /// Location that it polls for incoming counts, or loads from.
     pub polled: Place,
     /// Location to which it writes its own counts.
     pub written: Place,
@@ -188,7 +188,14 @@ pub enum Program {
     Ping = 1,
     /// Waits for each number in turn and writes it back.
     Pong = 2,
+    /// Loads `count` lines of [`CHASE_LINE`] bytes within [`CHASE_BYTES`] from `polled` on, each when the last one has come.
+    Chase = 3,
 }
+
+/// Bytes that a [`Program::Chase`] goes through, again and again.
+pub const CHASE_BYTES: u64 = 64 << 10;
+/// Bytes of each of its loads: a word of each thread of a warp.
+pub const CHASE_LINE: u64 = 128;
 
 impl Program {
     const fn from_number(number: u8) -> Option<Self> {
@@ -196,6 +203,7 @@ impl Program {
             0 => Self::Busy,
             1 => Self::Ping,
             2 => Self::Pong,
+            3 => Self::Chase,
             _ => return None,
         })
     }

@@ -905,7 +905,8 @@ fn words_of_our_own_devices_stay() {
     assert_eq!(([1, 2, 3].map(Fault::from_number), Fault::from_number(0)), (faults, None));
     let place = Place { window: 1, offset: 2 };
     assert_eq!(place.after(3), Place { window: 1, offset: 5 });
-    for (number, program) in [(0, Program::Busy), (1, Program::Ping), (2, Program::Pong)] {
+    for (number, program) in [(0, Program::Busy), (1, Program::Ping), (2, Program::Pong), (3, Program::Chase)]
+    {
         let launch = Launch { program, polled: place, written: place, result: place, count: 9 };
         let bytes = GpuCommand::Launch(launch).emit();
         assert_eq!((bytes[1], GpuCommand::parse(&bytes)), (number, Some(GpuCommand::Launch(launch))));

@@ -95,6 +95,8 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::mlc::Mlc>("mlc").with(crate::mlc::UNMODELLED),
     command::<crate::netperf::Netperf>("netperf").with(crate::netperf::UNMODELLED),
     command::<crate::netperf::Netserver>("netserver").with(crate::netperf::SERVER_UNMODELLED),
+    command::<crate::cuda::nvbandwidth::NvBandwidth>("nvbandwidth")
+        .with(crate::cuda::nvbandwidth::UNMODELLED),
     command::<crate::nvm::NvmLatency>("nvm-latency"),
     command::<crate::cuda::peers::PeerTest>("p2pBandwidthLatencyTest"),
     command::<crate::pcimem::PciMem>("pcimem"),

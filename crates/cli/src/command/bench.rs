@@ -9,7 +9,7 @@ use nearfar::bench::Bench;
 use nearfar::compare::apply;
 use nearfar::suite::{self, Suite};
 use results::compare::curves;
-use results::pciebench::{Setup, to_dat, write_file};
+use results::pciebench::{Setup, to_csv, to_dat};
 
 use crate::failure::Failure;
 use crate::output::Records;
@@ -120,8 +120,8 @@ pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> 
     made_from["setup"] = setup.into();
     output::json(Some(&folder.join(suite::PROVENANCE)), &made_from)?;
     for file in &files {
-        write_file(&folder, file)
-            .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
+        let text = to_csv(&file.contents, file.line_ending);
+        output::write(&folder.join(&file.name), text.as_bytes())?;
     }
     let mut plots = to_dat(&files);
     plots.extend(suite::closed_form(&bench).map(|text| ("bw_calc.dat".to_owned(), text)));

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use units::Duration;
-use wire::gpu::{Fault, Launch, Program};
+use wire::gpu::{CHASE_BYTES, CHASE_LINE, Fault, Launch, Program};
 
 use super::copy::Side;
 use super::params::GpuParams;
@@ -51,6 +51,19 @@ impl Processors {
         Ok(value)
     }
 
+    /// A program's load of a line so far from a place.
+    async fn line(&self, from: Side, offset: u64) -> Result<(), Fault> {
+        match from {
+            Side::Local(_) => self.pause(self.params.local_load).await,
+            Side::Bus(at) => {
+                self.pause(self.params.access).await;
+                self.space.read(at + offset, CHASE_LINE as u32).await?;
+                self.pause(self.params.access).await;
+            }
+        }
+        Ok(())
+    }
+
     /// A program's store of a word.
     async fn stored(&self, to: Side, value: u64) {
         if let Side::Bus(_) = to {
@@ -83,11 +96,16 @@ impl Processors {
             self.pause(Duration::from_ns(launch.count.into())).await;
             return Ok(());
         }
-        let polled = self.space.resolve(context, launch.polled, 8)?;
+        let loads = launch.program == Program::Chase;
+        let polled = self.space.resolve(context, launch.polled, if loads { CHASE_BYTES } else { 8 })?;
         let written = self.space.resolve(context, launch.written, 8)?;
         let result = self.space.resolve(context, launch.result, 8)?;
         let began = self.port.now();
         for round in 1..=u64::from(launch.count) {
+            if loads {
+                self.line(polled, round * CHASE_LINE % CHASE_BYTES).await?;
+                continue;
+            }
             if launch.program == Program::Ping {
                 self.stored(written, round).await;
             }

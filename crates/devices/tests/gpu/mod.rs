@@ -268,6 +268,23 @@ fn ping_and_pong_on_two_channels_count_together() {
     assert!(gpu.word(SEMAPHORES) > 1_000_000, "{} ns", gpu.word(SEMAPHORES));
 }
 
+/// Loads go one after the other, over the bus as in its own memory; a place that is not all there is refused.
+#[test]
+fn a_chase_takes_as_long_as_its_loads() {
+    let took = |polled: Place, count: u32| {
+        let mut gpu = Host::new();
+        let launch =
+            Launch { program: Program::Chase, polled, written: polled, result: host(SEMAPHORES), count };
+        gpu.give(0, &[GpuCommand::Launch(launch)]);
+        gpu.run();
+        (gpu.word(SEMAPHORES), gpu.fault(0))
+    };
+    let [few, many] = [10, 1000].map(|count| took(host(0), count).0);
+    assert!(few >= 4_000 && many.abs_diff(100 * few) < few, "two accesses of 200 ns each: {few} {many}");
+    assert_eq!(took(local(0), 1000), (300_000, None));
+    assert_eq!(took(host(MEMORY as u64 - 128), 1), (0, Some(Fault::Address)));
+}
+
 #[test]
 fn a_reset_forgets_everything_and_lets_nothing_out() {
     let mut gpu = Host::new();

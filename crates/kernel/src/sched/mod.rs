@@ -283,6 +283,7 @@ impl Scheduler<'_> {
         let target = self.cores.get(self.place_after_turn(&task, core));
         if target.id != core.id {
             self.raise_floor(target);
+            self.cores.leave_idle(target, &task.context, Part::Scheduler);
             self.move_to(&task, core, target);
         }
         target.tasks.queue.borrow_mut().insert(Rc::clone(&task));

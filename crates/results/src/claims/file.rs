@@ -23,6 +23,9 @@ pub struct ClaimFile {
     /// Assumptions about its programs, where the paper is silent.
     #[serde(default, rename = "assumption")]
     pub assumptions: Vec<Assumption>,
+    /// Scenarios whose programs give the observed values, where nothing else is needed.
+    #[serde(default, rename = "run")]
+    pub runs: Vec<ScenarioRun>,
     /// Values of the figures' points: figure, then line and sample.
     #[serde(skip)]
     pub values: BTreeMap<String, Vec<(String, Sample)>>,
@@ -42,6 +45,16 @@ pub struct Assumption {
     pub unit: String,
     /// Reason: `assumed: ...`, `fitted by hand: ...` or, with a citation, `public: ...`.
     pub source: String,
+}
+
+/// A scenario whose programs give observed values.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioRun {
+    /// Name, the first part of its values' names.
+    pub name: String,
+    /// The scenario, as its file would be but for name, summary and seed.
+    pub scenario: String,
 }
 
 /// Why a claims file is invalid.
@@ -85,7 +98,7 @@ pub enum ClaimFileError {
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
 /// The claims files of each paper: short name, path in the repository, text. Values of figures follow the claims.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 8] = [
     ("pcie-bench", "published/pcie-bench.toml", include_str!("../../published/pcie-bench.toml")),
     (
         "pcie-bench",
@@ -101,6 +114,7 @@ const FILES: [(&str, &str, &str); 7] = [
         include_str!("../../published/device-lending-figures.csv"),
     ),
     ("numa-io", "published/numa-io.toml", include_str!("../../published/numa-io.toml")),
+    ("today", "published/today.toml", include_str!("../../published/today.toml")),
 ];
 
 impl ClaimFile {

@@ -77,7 +77,7 @@ pub enum Measure {
         /// The page size, bytes.
         page_bytes: u64,
     },
-    /// 1 if one value is below another by at least `by_pct` percent of the latter, else 0.
+    /// 1 if one value is below another by more than `by_pct` percent of the latter, else 0; equal values are in no order.
     Below {
         /// The value expected to be lower.
         of: String,
@@ -199,7 +199,7 @@ impl Measure {
             }
             Self::Below { of, than, by_pct } => {
                 let than = names.value(than)?;
-                Some(if names.value(of)? <= than * (1.0 - by_pct / 100.0) { 1.0 } else { 0.0 })
+                Some(if names.value(of)? < than * (1.0 - by_pct / 100.0) { 1.0 } else { 0.0 })
             }
         }
     }

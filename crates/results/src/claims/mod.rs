@@ -15,7 +15,7 @@ pub(crate) mod words;
 
 pub use claim::{Bound, Claim, ClaimResult, Role, TallyGroup, Verdict};
 pub use figure::{Axis, Figure, FigureLine, ObservedLine, Reference, Sample};
-pub use file::{Assumption, ClaimFile, ClaimFileError, VALUES_HEADER};
+pub use file::{Assumption, ClaimFile, ClaimFileError, ScenarioRun, VALUES_HEADER};
 pub use measure::Measure;
 pub use point::{Aggressor, AnalyticPoint, Evidence, Experiment, Outcome, Point, PointSpec, Statistic};
 pub use stability::Stability;

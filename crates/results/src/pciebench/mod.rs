@@ -29,4 +29,4 @@ pub use row::{BandwidthRow, Cdf, CdfPoint, LatencyRow, LatencyStats, Row};
 pub use run::{Cache, Pattern, Run, Test, UnknownWord};
 pub use setup::{BadSockets, IommuMode, Setup, Sockets};
 pub use suite::{PlannedFile, missing_rows, place_in_suite, suite};
-pub use write::{to_csv, write_file};
+pub use write::to_csv;

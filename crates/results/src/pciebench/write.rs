@@ -2,8 +2,7 @@
 
 use super::number::{python_float, python_number};
 use super::read::{BANDWIDTH_COLUMNS, CDF_COLUMNS, LATENCY_COLUMNS, RUN_COLUMNS};
-use super::{BandwidthRow, Cdf, Contents, LatencyRow, LineEnding, ResultFile, Run};
-use std::path::Path;
+use super::{BandwidthRow, Cdf, Contents, LatencyRow, LineEnding, Run};
 
 /// The text of a file, header included.
 pub fn to_csv(contents: &Contents, line_ending: LineEnding) -> String {
@@ -32,14 +31,6 @@ pub fn to_csv(contents: &Contents, line_ending: LineEnding) -> String {
         }
     }
     text
-}
-
-/// Writes a file into `directory`, creating the directory.
-///
-/// # Errors
-/// As the operating system.
-pub fn write_file(directory: &Path, file: &ResultFile) -> std::io::Result<()> {
-    files::write(&directory.join(&file.name), to_csv(&file.contents, file.line_ending).as_bytes())
 }
 
 fn run(run: &Run) -> String {

@@ -12,6 +12,30 @@ fn task(reads: bool, count: usize) -> ToolTask {
     ToolTask::Gpus { run: format!("p2pBandwidthLatencyTest {BYTES}{read}"), count }
 }
 
+/// What a cell of a table of nvbandwidth is called where it is simulated, after the test's name; `None` if it is not.
+fn cell(name: &str, row: usize, column: usize) -> Option<String> {
+    Some(match name {
+        _ if !name.ends_with("_ce") && !name.ends_with("_ce_total") && !name.ends_with("latency_sm") => {
+            return None;
+        }
+        "host_device_latency_sm" => format!("host from gpu{column}"),
+        "device_to_device_latency_sm" => format!("gpu{column} from gpu{row}"),
+        // Both directions of a pair, added up.
+        "device_to_device_bidirectional_memcpy_read_ce_total"
+        | "device_to_device_bidirectional_memcpy_write_ce_total" => {
+            format!("gpu{row} and gpu{column}, total")
+        }
+        // The row reads from the column, or writes to it.
+        "device_to_device_memcpy_read_ce" => format!("gpu{column} to gpu{row}"),
+        "device_to_device_memcpy_write_ce" => format!("gpu{row} to gpu{column}"),
+        _ if name.starts_with("host_to_") => format!("host to gpu{column}"),
+        _ if name.contains("_to_host_") => format!("gpu{column} to host"),
+        _ if name.starts_with("all_to_one_") => format!("all to gpu{column}"),
+        _ if name.starts_with("one_to_all_") => format!("gpu{column} to all"),
+        _ => return None,
+    })
+}
+
 /// A table of nvbandwidth as a test.
 fn bandwidth(name: &str, rows: &[(usize, Vec<Option<f64>>)]) -> Option<ToolTest> {
     let cells = || {
@@ -21,74 +45,32 @@ fn bandwidth(name: &str, rows: &[(usize, Vec<Option<f64>>)]) -> Option<ToolTest>
         each.filter_map(|(row, column, cell)| Some((row, column, cell.filter(|rate| *rate > 0.0)?)))
     };
     let count = rows.iter().map(|(row, cells)| cells.len().max(*row + 1)).max()?;
-    let columns = rows.iter().map(|(_, cells)| cells.len()).max()?;
-    let nothing = |why: &str| ToolTask::Nothing(why.to_owned());
-    let pairs = |test: &mut ToolTest, name: &dyn Fn(usize, usize) -> String| {
-        cells()
-            .filter(|(row, column, _)| row != column)
-            .for_each(|(row, column, rate)| test.add(name(row, column), "GB/s", Some(rate)));
-    };
-    let mut test = match name {
-        "host_to_device_memcpy_ce" | "device_to_host_memcpy_ce" => {
-            let mut test = ToolTest::new(name, task(false, columns));
-            for (_, gpu, rate) in cells() {
-                let quantity = if name.starts_with("host") {
-                    format!("host to gpu{gpu}")
-                } else {
-                    format!("gpu{gpu} to host")
-                };
-                test.add(quantity, "GB/s", Some(rate));
-            }
-            test
+    let unit = if name.contains("latency") { "ns" } else { "GB/s" };
+    let test = name.trim_end_matches("_total");
+    let of_pairs = name.starts_with("device_to_device_");
+    let mut told = ToolTest::new(name, ToolTask::Gpus { run: format!("nvbandwidth -t {test}"), count });
+    if cell(name, 0, 0).is_some() {
+        for (row, column, value) in cells().filter(|(row, column, _)| !of_pairs || row != column) {
+            let cell = cell(name, row, column).unwrap_or_default();
+            told.add(format!("{test}: {cell}"), unit, Some(value));
         }
-        // The row reads from the column, or writes to it.
-        "device_to_device_memcpy_read_ce" => {
-            let mut test = ToolTest::new(name, task(true, count));
-            pairs(&mut test, &|row, column| format!("gpu{column} to gpu{row}"));
-            test
+        if told.values.is_empty() {
+            told.task = ToolTask::Nothing("no value was measured".to_owned());
         }
-        "device_to_device_memcpy_write_ce" => {
-            let mut test = ToolTest::new(name, task(false, count));
-            pairs(&mut test, &|row, column| format!("gpu{row} to gpu{column}"));
-            test
-        }
-        // Both directions of a pair, added up.
-        "device_to_device_bidirectional_memcpy_read_ce_total"
-        | "device_to_device_bidirectional_memcpy_write_ce_total" => {
-            let mut test = ToolTest::new(name, task(name.contains("_read_"), count));
-            for (row, column, rate) in cells().filter(|(row, column, _)| row < column) {
-                test.add(format!("gpu{row} and gpu{column}, both ways"), "GB/s", Some(rate));
-            }
-            test
-        }
-        _ => {
-            let why = match name {
-                name if name.contains("latency") => "latencies of a kernel's pointer chase are not simulated",
-                name if name.ends_with("_sm") => {
-                    "copies by kernels (SM) are not simulated, those by copy engines (CE) are"
-                }
-                name if name.contains("bidirectional") && name.contains("host")
-                    || name.contains("all_to")
-                    || name.contains("_to_all") =>
-                {
-                    "`nearfar p2p` simulates all GPUs at once; this mixture is not simulated"
-                }
-                name if name.contains("bidirectional") => {
-                    "one of its two directions is reported with both running: not simulated"
-                }
-                _ => "there is no such test among the simulated ones",
-            };
-            let mut test = ToolTest::new(name, nothing(why));
-            let unit = if name.contains("latency") { "ns" } else { "GB/s" };
-            cells()
-                .for_each(|(row, column, value)| test.add(format!("{row} and {column}"), unit, Some(value)));
-            test
-        }
-    };
-    if test.values.is_empty() && !matches!(test.task, ToolTask::Nothing(_)) {
-        test.task = nothing("no value was measured");
+        return Some(told);
     }
-    Some(test)
+    let why = match name {
+        name if name.ends_with("_sm") => {
+            "copies by kernels (SM) are not simulated, those by copy engines (CE) are"
+        }
+        name if name.contains("bidirectional") => {
+            "one of its two directions is reported with both running: not simulated"
+        }
+        _ => "there is no such test among the simulated ones",
+    };
+    told.task = ToolTask::Nothing(why.to_owned());
+    cells().for_each(|(row, column, value)| told.add(format!("{row} and {column}"), unit, Some(value)));
+    Some(told)
 }
 
 pub fn from_json(json: &Value) -> ToolRead {

@@ -8,10 +8,13 @@
 //! |---|---|
 //! | `mod` | contexts and their channels |
 //! | `stream` | streams and events |
-//! | `bandwidth`, `copy`, `peers`, `pingpong`, `train` | programs |
+//! | `flows` | copies at once |
+//! | `bandwidth`, `copy`, `nvbandwidth`, `peers`, `pingpong`, `train` | programs |
 
 pub mod bandwidth;
 pub mod copy;
+mod flows;
+pub mod nvbandwidth;
 pub mod peers;
 pub mod pingpong;
 mod stream;

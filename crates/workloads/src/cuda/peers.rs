@@ -1,17 +1,15 @@
 //! Bandwidth and latency between all GPUs of a host, one pair at a time and all at once (CUDA samples,
 //! `p2pBandwidthLatencyTest`).
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::rc::Rc;
+use std::str::FromStr;
 
 use platform::cpu::{Async, Cpu};
-use platform::gpu::GpuMemory;
 use platform::kernel::Kernel;
-use units::Duration;
-use wire::gpu::Place;
 
+use super::flows::{CopiedBy, CopyEnd, CopyRig, Flow, PairTable};
 use super::pingpong::{CounterPlace, exchange};
-use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
@@ -36,79 +34,55 @@ pub struct PeerTest {
     /// All pairs at once, too, and all GPUs with host memory at once.
     #[arg(long)]
     all: bool,
-}
-
-/// A GPU with its memory.
-struct PeerGpu {
-    context: Rc<Context>,
-    memory: GpuMemory,
-}
-
-/// A copy from a place of one GPU's view to another, by that GPU.
-#[derive(Clone, Copy)]
-struct PeerFlow {
-    /// Index of the GPU whose engine copies.
-    by: usize,
-    to: Place,
-    from: Place,
-    /// Whether data come into its memory.
-    is_read: bool,
+    /// Only the sum of these copies at once: `0-1,0-2` from GPU 0 to 1 and 2, `host-0` from host memory. Several sets follow each
+    /// other.
+    #[arg(long, value_name = "COPIES", conflicts_with = "all")]
+    flows: Vec<FlowSet>,
 }
 
 impl PeerTest {
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
         let kernel = &*environment.kernel;
-        let mut gpus = Vec::new();
-        while let Ok(file) = gpu(kernel, gpus.len() as u32) {
-            let context = Context::open(cpu, &*file)?;
-            let memory = context.malloc(cpu, 3 * self.bytes)?;
-            gpus.push(PeerGpu { context, memory });
-        }
-        let host = HostMemory::take(kernel, cpu, 3 * self.bytes)?;
-        let measured = self.all_of(cpu, kernel, &gpus, &host).await;
-        for gpu in &gpus {
-            gpu.context.close(cpu);
-        }
-        host.give(kernel, cpu);
+        let rig = CopyRig::open(cpu, kernel, self.bytes)?;
+        let measured = match self.flows.is_empty() {
+            true => self.all_of(cpu, kernel, &rig).await,
+            false => self.chosen(cpu, &rig).await,
+        };
+        rig.close(cpu, kernel);
         measured
     }
 
-    async fn all_of(
-        &self,
-        cpu: &Cpu,
-        kernel: &dyn Kernel,
-        gpus: &[PeerGpu],
-        host: &HostMemory,
-    ) -> Result<Report, Failure> {
+    fn by(&self) -> CopiedBy {
+        if self.reads { CopiedBy::Destination } else { CopiedBy::Source }
+    }
+
+    /// Each set of flows, all of them at once.
+    async fn chosen(&self, cpu: &Cpu, rig: &CopyRig) -> Result<Report, Failure> {
         let mut report = Report::default();
-        let mut flows = vec![vec![None; gpus.len()]; gpus.len()];
-        for (from, source) in gpus.iter().enumerate() {
-            for (to, target) in gpus.iter().enumerate().filter(|&(to, _)| to != from) {
-                flows[from][to] = Some(match self.reads {
-                    true => {
-                        let there = target.context.map_peer(cpu, &source.memory)?;
-                        PeerFlow { by: to, to: target.memory.place, from: there, is_read: true }
-                    }
-                    false => {
-                        let there = source.context.map_peer(cpu, &target.memory)?;
-                        PeerFlow { by: from, to: there, from: source.memory.place, is_read: false }
-                    }
-                });
-            }
+        for set in &self.flows {
+            let flow = |&ends: &(CopyEnd, CopyEnd)| rig.flow(cpu, ends, self.by());
+            let flows = set.0.iter().map(flow).collect::<Result<Vec<_>, _>>()?;
+            report.add(format!("flows {set}"), "GB/s", rig.rate(cpu, &flows).await?);
         }
+        Ok(report)
+    }
+
+    async fn all_of(&self, cpu: &Cpu, kernel: &dyn Kernel, rig: &CopyRig) -> Result<Report, Failure> {
+        let mut report = Report::default();
+        let gpus = rig.gpus();
         let mut one_way =
-            PeerTable::new("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)", gpus.len());
-        let mut both_ways = PeerTable::new("Bidirectional P2P=Enabled Bandwidth Matrix (GB/s)", gpus.len());
-        let mut latency = PeerTable::new("P2P=Enabled one-way time of a flag (us)", gpus.len());
-        let known =
-            flows.iter().enumerate().flat_map(|(from, row)| row.iter().enumerate().map(move |to| (from, to)));
-        for (from, (to, there)) in known {
-            let (Some(there), Some(back)) = (*there, flows[to][from]) else { continue };
-            let rate = self.rate(cpu, gpus, &[there]).await?;
+            PairTable::new("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)", gpus, gpus);
+        let mut both_ways = PairTable::new("Bidirectional P2P=Enabled Bandwidth Matrix (GB/s)", gpus, gpus);
+        let mut latency = PairTable::new("P2P=Enabled one-way time of a flag (us)", gpus, gpus);
+        let flow =
+            |(from, to): (usize, usize)| rig.flow(cpu, (CopyEnd::Gpu(from), CopyEnd::Gpu(to)), self.by());
+        let all = rig.pairs().map(flow).collect::<Result<Vec<Flow>, _>>()?;
+        for ((from, to), &there) in rig.pairs().zip(&all) {
+            let rate = rig.rate(cpu, &[there]).await?;
             report.add(format!("gpu{from} to gpu{to}"), "GB/s", rate);
             one_way.set(from, to, rate);
             if from < to {
-                let rate = self.rate(cpu, gpus, &[there, back]).await?;
+                let rate = rig.rate(cpu, &[there, flow((to, from))?]).await?;
                 report.add(format!("gpu{from} and gpu{to}, both ways"), "GB/s", rate);
                 both_ways.set(from, to, rate);
                 both_ways.set(to, from, rate);
@@ -118,63 +92,26 @@ impl PeerTest {
                 latency.set(to, from, time);
             }
         }
-        let all: Vec<PeerFlow> = flows.iter().flatten().copied().flatten().collect();
         if self.all && all.len() > 2 {
-            let rate = self.rate(cpu, gpus, &all).await?;
-            report.add(format!("all {} flows", all.len()), "GB/s", rate);
+            report.add(format!("all {} flows", all.len()), "GB/s", rig.rate(cpu, &all).await?);
         }
         for is_read in [true, false] {
-            let mut flows = Vec::new();
-            for (by, gpu) in gpus.iter().enumerate() {
-                let (own, there) = (gpu.memory.place, gpu.context.map(cpu, host)?);
-                let (to, from) = if is_read { (own, there) } else { (there, own) };
-                flows.push(PeerFlow { by, to, from, is_read });
-            }
+            let ends = |gpu| {
+                let gpu = CopyEnd::Gpu(gpu);
+                if is_read { (CopyEnd::Host, gpu) } else { (gpu, CopyEnd::Host) }
+            };
             let name = |gpu: &str| if is_read { format!("host to {gpu}") } else { format!("{gpu} to host") };
-            for flow in &flows {
-                let rate = self.rate(cpu, gpus, &[*flow]).await?;
-                report.add(name(&format!("gpu{}", flow.by)), "GB/s", rate);
+            let flow = |gpu| rig.flow(cpu, ends(gpu), self.by());
+            let flows = (0..gpus).map(flow).collect::<Result<Vec<_>, _>>()?;
+            for (gpu, &flow) in flows.iter().enumerate() {
+                report.add(name(&format!("gpu{gpu}")), "GB/s", rig.rate(cpu, &[flow]).await?);
             }
-            if self.all && flows.len() > 1 {
-                let rate = self.rate(cpu, gpus, &flows).await?;
-                report.add(name(&format!("all {} GPUs", flows.len())), "GB/s", rate);
+            if self.all && gpus > 1 {
+                report.add(name(&format!("all {gpus} GPUs")), "GB/s", rig.rate(cpu, &flows).await?);
             }
         }
-        report.text = Some([one_way, both_ways, latency].map(|matrix| matrix.text()).concat());
+        report.text = Some([one_way, both_ways, latency].map(|matrix| matrix.text("D\\D", "-", 7)).concat());
         Ok(report)
-    }
-
-    /// Rate of long copies, all of `flows` at once, in GB/s.
-    async fn rate(&self, cpu: &Cpu, gpus: &[PeerGpu], flows: &[PeerFlow]) -> Result<f64, Failure> {
-        // The first copy on an engine has to wait for its channel.
-        self.copies(cpu, gpus, flows, 4096.min(self.bytes)).await?;
-        let short = self.copies(cpu, gpus, flows, self.bytes).await?;
-        let long = self.copies(cpu, gpus, flows, 3 * self.bytes).await?;
-        let bytes = flows.len() as u64 * 2 * self.bytes;
-        Ok(bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE))
-    }
-
-    /// How long copies of `bytes` take that are started one after the other, until the last one is done.
-    async fn copies(
-        &self,
-        cpu: &Cpu,
-        gpus: &[PeerGpu],
-        flows: &[PeerFlow],
-        bytes: u64,
-    ) -> Result<Duration, Failure> {
-        let mut streams = Vec::new();
-        let began = cpu.now();
-        for flow in flows {
-            let mut stream = CudaStream::default();
-            let context = &gpus[flow.by].context;
-            match flow.is_read {
-                true => stream.copy_in(cpu, context, (flow.to, flow.from), bytes).await?,
-                false => stream.copy_out(cpu, context, (flow.to, flow.from), bytes).await?,
-            }
-            streams.push(stream);
-        }
-        CudaStream::synchronise_all(cpu, &streams).await?;
-        Ok(cpu.now().since(began))
     }
 
     /// How long a flag takes from a kernel on one GPU to a kernel on another one, in microseconds.
@@ -190,42 +127,40 @@ impl PeerTest {
     }
 }
 
-/// A table as the original prints it.
-struct PeerTable {
-    title: &'static str,
-    cells: Vec<Vec<Option<f64>>>,
+/// Copies at once: `0-1,0-2` between GPUs, `host-0` and `0-host` between a GPU and host memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct FlowSet(Vec<(CopyEnd, CopyEnd)>);
+
+impl FromStr for FlowSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let end = |end: &str| match end {
+            "host" => Some(CopyEnd::Host),
+            gpu => gpu.parse().ok().map(CopyEnd::Gpu),
+        };
+        let pair = |pair: &str| {
+            let (from, to) = pair.split_once('-')?;
+            Some((end(from)?, end(to)?)).filter(|(from, to)| from != to)
+        };
+        let pairs: Option<Vec<_>> = text.split(',').map(pair).collect();
+        pairs.map(Self).ok_or_else(|| "copies between two ends are meant, such as `0-1,0-host`".to_owned())
+    }
 }
 
-impl PeerTable {
-    fn new(title: &'static str, gpus: usize) -> Self {
-        Self { title, cells: vec![vec![None; gpus]; gpus] }
-    }
-
-    fn set(&mut self, from: usize, to: usize, value: f64) {
-        self.cells[from][to] = Some(value);
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!("{}\n   D\\D", self.title);
-        for to in 0..self.cells.len() {
-            let _ = write!(text, "{to:>7}");
-        }
-        for (from, row) in self.cells.iter().enumerate() {
-            let _ = write!(text, "\n{from:>6}");
-            for cell in row {
-                let _ = match cell {
-                    Some(value) => write!(text, "{value:>7.2}"),
-                    None => write!(text, "{:>7}", "-"),
-                };
-            }
-        }
-        text + "\n"
+impl fmt::Display for FlowSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs: Vec<String> = self.0.iter().map(|(from, to)| format!("{from}-{to}")).collect();
+        f.write_str(&pairs.join(","))
     }
 }
 
 impl Program for PeerTest {
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
-        premises.gpu("p2pBandwidthLatencyTest", 1)?;
+        let ends = self.flows.iter().flat_map(|set| &set.0).flat_map(|&(from, to)| [from, to]);
+        let last = ends.filter_map(|end| if let CopyEnd::Gpu(gpu) = end { Some(gpu) } else { None }).max();
+        let last = last.map_or(1, |last| u32::try_from(last).unwrap_or(u32::MAX));
+        premises.gpu("p2pBandwidthLatencyTest", last)?;
         Refused::unless(
             self.count > 0 && self.bytes > 0,
             "p2pBandwidthLatencyTest: no bytes or no round trips are nothing to measure",

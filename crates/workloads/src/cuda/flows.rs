@@ -1,0 +1,249 @@
+//! Copies that run at once, between GPUs and between a GPU and host memory.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use platform::gpu::GpuMemory;
+use platform::kernel::Kernel;
+use units::Duration;
+use wire::gpu::Place;
+
+use super::stream::CudaStream;
+use super::{Context, HostMemory, gpu};
+use crate::program::Failure;
+
+/// Copies in a row of each flow beside one that is measured, so that they outlast it.
+const BESIDE: usize = 2;
+
+/// Where a copy begins or ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CopyEnd {
+    /// Pinned memory of the host.
+    Host,
+    /// The memory of a GPU, by its number.
+    Gpu(usize),
+}
+
+impl fmt::Display for CopyEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::Gpu(number) => number.fmt(f),
+        }
+    }
+}
+
+/// Which GPU's engine copies between two GPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CopiedBy {
+    /// The source, which writes.
+    Source,
+    /// The destination, which reads.
+    Destination,
+}
+
+/// A copy by an engine of a GPU.
+#[derive(Clone, Copy)]
+pub(super) struct Flow {
+    /// Number of the GPU.
+    by: usize,
+    to: Place,
+    from: Place,
+    /// Whether data come into its memory.
+    is_read: bool,
+}
+
+struct PeerGpu {
+    context: Rc<Context>,
+    memory: GpuMemory,
+}
+
+/// All GPUs of a host, with memory to copy.
+pub(super) struct CopyRig {
+    gpus: Vec<PeerGpu>,
+    host: HostMemory,
+    /// Where a GPU sees another one's memory, or the host's, as far as it was mapped.
+    seen: RefCell<BTreeMap<(usize, Option<usize>), Place>>,
+    bytes: u64,
+}
+
+impl CopyRig {
+    /// Opens all GPUs, with memory for copies whose shorter one has so many bytes.
+    pub fn open(cpu: &Cpu, kernel: &dyn Kernel, bytes: u64) -> Result<Self, Failure> {
+        let mut gpus = Vec::new();
+        while let Ok(file) = gpu(kernel, gpus.len() as u32) {
+            let context = Context::open(cpu, &*file)?;
+            let memory = context.malloc(cpu, 3 * bytes)?;
+            gpus.push(PeerGpu { context, memory });
+        }
+        let host = HostMemory::take(kernel, cpu, 3 * bytes)?;
+        Ok(Self { gpus, host, seen: RefCell::default(), bytes })
+    }
+
+    pub fn close(self, cpu: &Cpu, kernel: &dyn Kernel) {
+        for gpu in &self.gpus {
+            gpu.context.close(cpu);
+        }
+        self.host.give(kernel, cpu);
+    }
+
+    /// Number of GPUs.
+    pub fn gpus(&self) -> usize {
+        self.gpus.len()
+    }
+
+    /// All pairs of GPUs.
+    pub fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let gpus = self.gpus();
+        (0..gpus).flat_map(move |a| (0..gpus).filter(move |&b| a != b).map(move |b| (a, b)))
+    }
+
+    /// The context of a GPU.
+    pub fn context(&self, gpu: usize) -> &Rc<Context> {
+        &self.gpus[gpu].context
+    }
+
+    /// Where a GPU sees an end of a copy.
+    ///
+    /// # Errors
+    /// If there is no path to it.
+    pub fn seen_by(&self, cpu: &Cpu, by: usize, end: CopyEnd) -> Result<Place, Failure> {
+        let of = match end {
+            CopyEnd::Gpu(of) if of == by => return Ok(self.gpus[by].memory.place),
+            CopyEnd::Gpu(of) => Some(of),
+            CopyEnd::Host => None,
+        };
+        if let Some(place) = self.seen.borrow().get(&(by, of)) {
+            return Ok(*place);
+        }
+        let place = match of {
+            Some(of) => self.context(by).map_peer(cpu, &self.gpus[of].memory)?,
+            None => self.context(by).map(cpu, &self.host)?,
+        };
+        self.seen.borrow_mut().insert((by, of), place);
+        Ok(place)
+    }
+
+    /// A flow between two ends, of which at least one is a GPU.
+    ///
+    /// # Errors
+    /// If there is no path between them.
+    pub fn flow(&self, cpu: &Cpu, (from, to): (CopyEnd, CopyEnd), by: CopiedBy) -> Result<Flow, Failure> {
+        let (by, is_read) = match (from, to) {
+            (CopyEnd::Gpu(from), CopyEnd::Gpu(_)) if by == CopiedBy::Source => (from, false),
+            (_, CopyEnd::Gpu(to)) => (to, true),
+            (CopyEnd::Gpu(from), CopyEnd::Host) => (from, false),
+            (CopyEnd::Host, CopyEnd::Host) => return Err(Failure("no GPU copies within host memory".into())),
+        };
+        let [from, to] = [from, to].map(|end| self.seen_by(cpu, by, end));
+        Ok(Flow { by, to: to?, from: from?, is_read })
+    }
+
+    /// Rate of long copies, all of `flows` at once, in GB/s.
+    pub async fn rate(&self, cpu: &Cpu, flows: &[Flow]) -> Result<f64, Failure> {
+        let time = async |bytes| self.copies(cpu, flows, bytes).await;
+        Ok(flows.len() as f64 * self.per_byte(time).await?)
+    }
+
+    /// As [`rate`](Self::rate), of one flow while others copy, too.
+    pub async fn rate_beside(&self, cpu: &Cpu, measured: Flow, others: &[Flow]) -> Result<f64, Failure> {
+        let time = async |bytes| {
+            let mut beside = Vec::new();
+            for flow in others {
+                let mut stream = CudaStream::default();
+                for _ in 0..BESIDE {
+                    self.add(cpu, &mut stream, flow, bytes).await?;
+                }
+                beside.push(stream);
+            }
+            let took = self.copies(cpu, &[measured], bytes).await;
+            CudaStream::synchronise_all(cpu, &beside).await?;
+            took
+        };
+        self.per_byte(time).await
+    }
+
+    /// What a copy of three times the bytes takes longer, as GB/s. `time` copies so many bytes.
+    async fn per_byte(&self, time: impl AsyncFn(u64) -> Result<Duration, Failure>) -> Result<f64, Failure> {
+        // The first copy on an engine has to wait for its channel.
+        time(4096.min(self.bytes)).await?;
+        let short = time(self.bytes).await?;
+        let long = time(3 * self.bytes).await?;
+        Ok(2.0 * self.bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE))
+    }
+
+    async fn add(&self, cpu: &Cpu, stream: &mut CudaStream, flow: &Flow, bytes: u64) -> Result<(), Failure> {
+        let context = self.context(flow.by);
+        match flow.is_read {
+            true => stream.copy_in(cpu, context, (flow.to, flow.from), bytes).await,
+            false => stream.copy_out(cpu, context, (flow.to, flow.from), bytes).await,
+        }
+    }
+
+    /// How long copies of `bytes` take that are started one after the other, until the last one is done.
+    async fn copies(&self, cpu: &Cpu, flows: &[Flow], bytes: u64) -> Result<Duration, Failure> {
+        let mut streams = Vec::new();
+        let began = cpu.now();
+        for flow in flows {
+            let mut stream = CudaStream::default();
+            self.add(cpu, &mut stream, flow, bytes).await?;
+            streams.push(stream);
+        }
+        CudaStream::synchronise_all(cpu, &streams).await?;
+        Ok(cpu.now().since(began))
+    }
+}
+
+/// A table of pairs as the originals print it.
+pub(super) struct PairTable {
+    title: String,
+    cells: Vec<Vec<Option<f64>>>,
+}
+
+impl PairTable {
+    pub fn new(title: impl Into<String>, rows: usize, columns: usize) -> Self {
+        Self { title: title.into(), cells: vec![vec![None; columns]; rows] }
+    }
+
+    pub fn set(&mut self, from: usize, to: usize, value: f64) {
+        self.cells[from][to] = Some(value);
+    }
+
+    /// Its rows.
+    pub fn rows(&self) -> impl Iterator<Item = &[Option<f64>]> {
+        self.cells.iter().map(Vec::as_slice)
+    }
+
+    /// All cells with a value: row, column and value.
+    pub fn cells(&self) -> impl Iterator<Item = (usize, usize, f64)> {
+        let row = |(row, cells): (usize, &Vec<Option<f64>>)| {
+            let known =
+                cells.iter().enumerate().filter_map(move |(column, cell)| Some((row, column, (*cell)?)));
+            known.collect::<Vec<_>>()
+        };
+        self.cells.iter().enumerate().flat_map(row)
+    }
+
+    /// The sum of all cells.
+    pub fn sum(&self) -> f64 {
+        self.cells.iter().flatten().flatten().sum()
+    }
+
+    /// With a word in the corner, and this for a cell without a value. A column has at least so many characters.
+    pub fn text(&self, corner: &str, none: &str, width: usize) -> String {
+        let mut text = format!("{}\n{corner:>6}", self.title);
+        for to in 0..self.cells.first().map_or(0, Vec::len) {
+            text += &format!("{to:>width$}");
+        }
+        for (from, row) in self.cells.iter().enumerate() {
+            text += &format!("\n{from:>6}");
+            for cell in row {
+                text += &cell.map_or_else(|| format!("{none:>width$}"), |value| format!("{value:>width$.2}"));
+            }
+        }
+        text + "\n"
+    }
+}
