@@ -41,6 +41,8 @@ static u32 nfn_enabled(const struct nfn *nfn, netdev_features_t features)
 
 	if (features & NETIF_F_RXCSUM)
 		enabled |= NFN_FEATURE_RX_CHECKSUM;
+	if (features & NETIF_F_NTUPLE)
+		enabled |= NFN_FEATURE_RULES;
 	if (nfn->netdev->flags & IFF_PROMISC)
 		enabled |= NFN_FEATURE_PROMISCUOUS;
 	if (nfn->netdev->flags & (IFF_ALLMULTI | IFF_MULTICAST))
@@ -48,17 +50,28 @@ static u32 nfn_enabled(const struct nfn *nfn, netdev_features_t features)
 	return enabled & nfn->features;
 }
 
-static void nfn_spread(struct nfn *nfn)
+void nfn_write_rss(struct nfn *nfn)
 {
-	u8 key[NFN_RSS_KEY_BYTES];
 	unsigned int i;
 
-	netdev_rss_key_fill(key, sizeof(key));
-	for (i = 0; i < sizeof(key); i += 4)
-		writel(get_unaligned_le32(key + i), nfn->bar + NFN_RSS_KEY + i);
+	for (i = 0; i < NFN_RSS_KEY_BYTES; i += 4)
+		writel(get_unaligned_le32(nfn->rss_key + i), nfn->bar + NFN_RSS_KEY + i);
 	writel(NFN_RSS_ADDRESSES | NFN_RSS_TCP | NFN_RSS_UDP, nfn->bar + NFN_RSS_TYPES);
 	for (i = 0; i < nfn->rss_entries; i++)
-		writel(i % nfn->channels, nfn->bar + NFN_RSS_TABLE + 4 * i);
+		writel(nfn->rss_table[i], nfn->bar + NFN_RSS_TABLE + 4 * i);
+}
+
+void nfn_write_moderation(struct nfn *nfn)
+{
+	unsigned int i;
+
+	for (i = 0; i < nfn->channels; i++) {
+		void __iomem *vector = nfn->bar + NFN_VECTORS + NFN_VECTOR_STRIDE * i;
+
+		writel(nfn->moderation.usecs * NSEC_PER_USEC, vector + NFN_VECTOR_DELAY_NS);
+		writel(nfn->moderation.frames, vector + NFN_VECTOR_PACKETS);
+		writel(nfn->moderation.adaptive, vector + NFN_VECTOR_ADAPTIVE);
+	}
 }
 
 static void nfn_write_mac(struct nfn *nfn)
@@ -69,7 +82,7 @@ static void nfn_write_mac(struct nfn *nfn)
 	writeq(get_unaligned_le64(address), nfn->bar + NFN_MAC);
 }
 
-static int nfn_open(struct net_device *netdev)
+int nfn_open(struct net_device *netdev)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
@@ -81,17 +94,19 @@ static int nfn_open(struct net_device *netdev)
 			goto free;
 	}
 	nfn_write_mac(nfn);
-	nfn_spread(nfn);
+	nfn_write_rss(nfn);
+	nfn_write_moderation(nfn);
 	writel(netdev->mtu + ETH_HLEN, nfn->bar + NFN_MAX_FRAME);
 	writel(nfn_enabled(nfn, netdev->features), nfn->bar + NFN_ENABLED);
 	for (i = 0; i < nfn->channels; i++)
 		nfn_channel_start(&nfn->channel[i]);
-	writel(nfn->channels, nfn->bar + NFN_EVENT_VECTOR);
+	writel(nfn->most_channels, nfn->bar + NFN_EVENT_VECTOR);
 	writel(NFN_CONTROL_ENABLE, nfn->bar + NFN_CONTROL);
 	if (readl(nfn->bar + NFN_STATUS) & NFN_STATUS_LINK_UP)
 		netif_carrier_on(netdev);
 	netif_tx_start_all_queues(netdev);
 	nfn->started = true;
+	nfn_rules_restore(nfn);
 	return 0;
 
 free:
@@ -100,7 +115,7 @@ free:
 	return err;
 }
 
-static int nfn_stop(struct net_device *netdev)
+int nfn_stop(struct net_device *netdev)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
@@ -155,6 +170,8 @@ static int nfn_set_features(struct net_device *netdev, netdev_features_t feature
 	struct nfn *nfn = netdev_priv(netdev);
 
 	writel(nfn_enabled(nfn, features), nfn->bar + NFN_ENABLED);
+	if (!(features & NETIF_F_NTUPLE))
+		nfn_rules_clear(nfn);
 	return 0;
 }
 
@@ -186,6 +203,9 @@ static const struct net_device_ops nfn_netdev_ops = {
 	.ndo_set_features = nfn_set_features,
 	.ndo_change_mtu = nfn_change_mtu,
 	.ndo_tx_timeout = nfn_tx_timeout,
+#ifdef CONFIG_RFS_ACCEL
+	.ndo_rx_flow_steer = nfn_rx_flow_steer,
+#endif
 };
 
 static int nfn_reset(struct nfn *nfn)
@@ -230,12 +250,89 @@ static void nfn_reset_work(struct work_struct *work)
 	rtnl_unlock();
 }
 
+/*
+ * The processor of a channel: the function's node comes first. Functions of one card that share an
+ * address number their channels alike, so that a socket's queue is that of a processor at each.
+ */
+unsigned int nfn_cpu(const struct nfn *nfn, unsigned int channel)
+{
+	return cpumask_local_spread(channel, nfn->shares ? NUMA_NO_NODE :
+						dev_to_node(&nfn->pdev->dev));
+}
+
+/* By default, frames are spread over all channels; those of a card's function, over its node's. */
+static void nfn_spread(struct nfn *nfn)
+{
+	unsigned int used[NFN_MAX_QUEUES], count = 0, i;
+	int node = dev_to_node(&nfn->pdev->dev);
+
+	for (i = 0; i < nfn->channels; i++) {
+		if (!nfn->shares || node == NUMA_NO_NODE || cpu_to_node(nfn_cpu(nfn, i)) == node)
+			used[count++] = i;
+	}
+	for (i = 0; i < nfn->rss_entries; i++)
+		nfn->rss_table[i] = count ? used[i % count] : i % nfn->channels;
+}
+
+/* A channel's interrupt at its processor, which sends through it and reads what it receives. */
+static int nfn_place_channels(struct nfn *nfn)
+{
+	cpumask_var_t senders;
+	unsigned int i, cpu;
+	int err;
+
+	if (!zalloc_cpumask_var(&senders, GFP_KERNEL))
+		return -ENOMEM;
+	err = nfn_map_cpus(nfn);
+	for (i = 0; i < nfn->channels && !err; i++) {
+		irq_set_affinity_and_hint(pci_irq_vector(nfn->pdev, i),
+					  cpumask_of(nfn_cpu(nfn, i)));
+		cpumask_clear(senders);
+		for (cpu = i; cpu < num_online_cpus(); cpu += nfn->channels)
+			cpumask_set_cpu(nfn_cpu(nfn, cpu), senders);
+		err = netif_set_xps_queue(nfn->netdev, senders, i);
+	}
+	free_cpumask_var(senders);
+	return err;
+}
+
+/* The interface is down. */
+int nfn_set_channel_count(struct nfn *nfn, unsigned int channels)
+{
+	struct net_device *netdev = nfn->netdev;
+	int err;
+
+	err = netif_set_real_num_tx_queues(netdev, channels);
+	if (err)
+		return err;
+	err = netif_set_real_num_rx_queues(netdev, channels);
+	if (err)
+		return err;
+	nfn->channels = channels;
+	if (!netif_is_rxfh_configured(netdev))
+		nfn_spread(nfn);
+	/* Rules name queues that may be gone. */
+	nfn_rules_clear(nfn);
+	return nfn_place_channels(nfn);
+}
+
+static void nfn_leave_cpus(void *data)
+{
+	struct nfn *nfn = data;
+	unsigned int i;
+
+	nfn_unmap_cpus(nfn);
+	for (i = 0; i < nfn->most_channels; i++)
+		irq_update_affinity_hint(pci_irq_vector(nfn->pdev, i), NULL);
+}
+
 static int nfn_request_irqs(struct nfn *nfn)
 {
+	struct device *dev = &nfn->pdev->dev;
 	unsigned int i;
 	int err;
 
-	for (i = 0; i < nfn->channels; i++) {
+	for (i = 0; i < nfn->most_channels; i++) {
 		struct nfn_channel *channel = &nfn->channel[i];
 
 		channel->nfn = nfn;
@@ -243,13 +340,16 @@ static int nfn_request_irqs(struct nfn *nfn)
 		snprintf(channel->name, sizeof(channel->name), "nearfar_nic-%s-%u",
 			 pci_name(nfn->pdev), i);
 		netif_napi_add(nfn->netdev, &channel->napi, nfn_poll);
-		err = devm_request_irq(&nfn->pdev->dev, pci_irq_vector(nfn->pdev, i), nfn_interrupt,
+		err = devm_request_irq(dev, pci_irq_vector(nfn->pdev, i), nfn_interrupt,
 				       0, channel->name, channel);
 		if (err)
 			return err;
 	}
-	return devm_request_irq(&nfn->pdev->dev, pci_irq_vector(nfn->pdev, nfn->channels), nfn_event,
-				0, "nearfar_nic-events", nfn);
+	err = devm_request_irq(dev, pci_irq_vector(nfn->pdev, nfn->most_channels), nfn_event,
+			       0, "nearfar_nic-events", nfn);
+	if (err)
+		return err;
+	return devm_add_action_or_reset(dev, nfn_leave_cpus, nfn);
 }
 
 static void nfn_set_up_netdev(struct nfn *nfn)
@@ -273,6 +373,8 @@ static void nfn_set_up_netdev(struct nfn *nfn)
 		netdev->hw_features |= NETIF_F_RXCSUM;
 	if (nfn->features & NFN_FEATURE_RSS)
 		netdev->hw_features |= NETIF_F_RXHASH;
+	if (nfn->rules.count)
+		netdev->hw_features |= NETIF_F_NTUPLE;
 	netdev->features = netdev->hw_features | NETIF_F_HIGHDMA;
 	netif_carrier_off(netdev);
 }
@@ -281,7 +383,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct net_device *netdev;
 	struct nfn *nfn;
-	u32 queues, limits;
+	u32 queues, limits, channels, function;
 	u8 address[8];
 	int vectors, err;
 
@@ -313,33 +415,52 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	limits = readl(nfn->bar + NFN_LIMITS);
 	nfn->features = readl(nfn->bar + NFN_FEATURES);
 	nfn->rss_entries = readl(nfn->bar + NFN_TABLES) >> 16;
+	function = readl(nfn->bar + NFN_FUNCTION);
+	nfn->function = function;
+	nfn->shares = (nfn->features & NFN_FEATURE_STATION) && ((function >> 16) & 0xff) > 1;
 	nfn->most_fragments = limits >> 24;
-	nfn->channels = min3(queues & 0xffff, queues >> 16, num_online_cpus());
-	nfn->channels = min_t(unsigned int, nfn->channels, NFN_MAX_QUEUES);
+	nfn->rss_table = devm_kcalloc(&pdev->dev, nfn->rss_entries, sizeof(*nfn->rss_table),
+				      GFP_KERNEL);
+	if (!nfn->rss_table)
+		return -ENOMEM;
+	netdev_rss_key_fill(nfn->rss_key, sizeof(nfn->rss_key));
+	nfn->most_log2 = min_t(unsigned int, (limits >> 16) & 0xff, NFN_MOST_LOG2_RING);
+	nfn->tx_log2 = NFN_LOG2_RING;
+	nfn->rx_log2 = NFN_LOG2_RING;
+	channels = min3(queues & 0xffff, queues >> 16, num_online_cpus());
+	channels = min_t(unsigned int, channels, NFN_MAX_QUEUES);
 	pci_set_master(pdev);
 	pci_save_state(pdev);
 	/* A vector for each channel, and one for events. */
-	vectors = pci_alloc_irq_vectors(pdev, 2, nfn->channels + 1, PCI_IRQ_MSIX);
+	vectors = pci_alloc_irq_vectors(pdev, 2, channels + 1, PCI_IRQ_MSIX);
 	if (vectors < 0)
 		return dev_err_probe(&pdev->dev, vectors, "no interrupt vectors\n");
-	nfn->channels = vectors - 1;
+	nfn->most_channels = vectors - 1;
 	put_unaligned_le64(readq(nfn->bar + NFN_MAC), address);
 	eth_hw_addr_set(netdev, address);
 	err = nfn_request_irqs(nfn);
 	if (err)
 		return err;
-	netif_set_real_num_tx_queues(netdev, nfn->channels);
-	netif_set_real_num_rx_queues(netdev, nfn->channels);
+	err = nfn_rules_init(nfn);
+	if (err)
+		return err;
 	nfn_set_up_netdev(nfn);
-	return register_netdev(netdev);
+	err = nfn_set_channel_count(nfn, nfn->most_channels);
+	if (!err)
+		err = register_netdev(netdev);
+	if (err)
+		nfn_rules_exit(nfn);
+	return err;
 }
 
 static void nfn_remove(struct pci_dev *pdev)
 {
 	struct net_device *netdev = pci_get_drvdata(pdev);
+	struct nfn *nfn = netdev_priv(netdev);
 
 	unregister_netdev(netdev);
-	cancel_work_sync(&((struct nfn *)netdev_priv(netdev))->reset);
+	cancel_work_sync(&nfn->reset);
+	nfn_rules_exit(nfn);
 	pci_clear_master(pdev);
 }
 

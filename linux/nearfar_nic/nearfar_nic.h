@@ -4,9 +4,13 @@
 #define NEARFAR_NIC_H
 
 #include <linux/bits.h>
+#include <linux/hashtable.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
-#include <linux/workqueue.h>
 #include <linux/pci.h>
+#include <linux/workqueue.h>
+
+#include "nearfar_rules.h"
 
 /* Registers of BAR 0. */
 #define NFN_IDENTITY		0x00
@@ -27,21 +31,47 @@
 #define NFN_MAC			0x28
 #define NFN_EVENTS		0x30
 #define NFN_EVENT_VECTOR	0x34
+#define NFN_FUNCTION		0x38
 #define NFN_TSO_MAX		0x3c
 #define NFN_RSS_TYPES		0x80
 #define NFN_RSS_KEY		0x88
 #define NFN_COUNTERS		0x100
+#define NFN_RULE_SOURCE		0x200
+#define NFN_RULE_DESTINATION	0x204
+#define NFN_RULE_PORTS		0x208
+#define NFN_RULE_PROTOCOL	0x20c
+#define NFN_RULE_NUMBER		0x210
+#define NFN_RULE_TARGET		0x214
+#define NFN_RULE_COMMAND	0x218
+#define NFN_RULE_RESULT		0x21c
+#define NFN_RULE_AGE_US		0x220
+#define NFN_RULE_HITS		0x224
 #define NFN_RSS_TABLE		0x1000
 #define NFN_TX_QUEUES		0x10000
 #define NFN_RX_QUEUES		0x20000
 #define NFN_QUEUE_STRIDE	0x80
+#define NFN_VECTORS		0x30000
+#define NFN_VECTOR_STRIDE	0x20
+#define NFN_VECTOR_DELAY_NS	0x00
+#define NFN_VECTOR_PACKETS	0x04
+#define NFN_VECTOR_ADAPTIVE	0x08
 
 #define NFN_FEATURE_RX_CHECKSUM	BIT(0)
 #define NFN_FEATURE_TX_CHECKSUM	BIT(1)
 #define NFN_FEATURE_TSO		BIT(2)
 #define NFN_FEATURE_RSS		BIT(3)
+#define NFN_FEATURE_RULES	BIT(4)
 #define NFN_FEATURE_PROMISCUOUS	BIT(5)
 #define NFN_FEATURE_ALL_GROUPS	BIT(6)
+#define NFN_FEATURE_STATION	BIT(9)
+
+/* Commands for rules, and their results. */
+#define NFN_RULE_ADD		1
+#define NFN_RULE_REMOVE		2
+#define NFN_RULE_QUERY		3
+#define NFN_RULE_CLEAR		4
+#define NFN_RULE_OF_SWITCH	BIT(8)
+#define NFN_RULE_OK		0
 
 #define NFN_EVENT_LINK		BIT(0)
 
@@ -98,8 +128,11 @@ struct nfn_completion {
 /* Headers of a packet that is segmented: a descriptor has a byte for their length. */
 #define NFN_MOST_HEADERS	256
 #define NFN_LOG2_RING		8
-#define NFN_RING		BIT(NFN_LOG2_RING)
-#define NFN_MAX_QUEUES		8
+#define NFN_LEAST_LOG2_RING	6
+#define NFN_MOST_LOG2_RING	12
+#define NFN_MAX_QUEUES		64
+#define NFN_MAX_RULES		1024
+#define NFN_LOG2_FLOWS		8
 #define NFN_COUNTER_COUNT	32
 
 /* What a TX descriptor maps, and the frame that ends there. */
@@ -122,6 +155,7 @@ struct nfn_ring {
 	struct nfn_completion *completions;
 	dma_addr_t descriptors_bus;
 	dma_addr_t completions_bus;
+	u8 log2;
 	u16 tail;
 	u16 done;
 	u16 seen;
@@ -137,6 +171,42 @@ struct nfn_channel {
 	struct nfn_tx_slot *tx_slots;
 	struct nfn_rx_slot *rx_slots;
 	struct sk_buff *partial;
+	u64 tx_frames;
+	u64 rx_frames;
+};
+
+/* Interrupts of a vector: the channel's, in both directions. */
+struct nfn_moderation {
+	u32 usecs;
+	u32 frames;
+	bool adaptive;
+};
+
+/* A flow whose frames go to a queue. A dead one waits for its removal from the device. */
+struct nfn_rule {
+	struct hlist_node node;
+	struct nfn_flow flow;
+	u32 flow_id;
+	u16 queue;
+	bool dead;
+};
+
+/* Rules have the numbers that the device knows them by. */
+struct nfn_rules {
+	unsigned int count;
+	/* Owns all below but the registers, which are the worker's. */
+	spinlock_t lock;
+	struct nfn_rule *rule;
+	DECLARE_BITMAP(used, NFN_MAX_RULES);
+	DECLARE_BITMAP(changed, NFN_MAX_RULES);
+	DECLARE_HASHTABLE(by_flow, NFN_LOG2_FLOWS);
+	u64 expired;
+	/* Held for the registers of a rule. */
+	struct mutex registers;
+	struct work_struct update;
+	struct delayed_work expire;
+	/* Who decides in place of this driver. */
+	struct nfn_steering __rcu *steering;
 };
 
 struct nfn {
@@ -145,15 +215,54 @@ struct nfn {
 	struct pci_dev *pdev;
 	void __iomem *bar;
 	u32 features;
+	/* The function's number, and whether others of the card have its address. */
+	u8 function;
+	bool shares;
 	unsigned int channels;
+	unsigned int most_channels;
 	unsigned int most_fragments;
+	unsigned int most_log2;
+	u8 tx_log2;
+	u8 rx_log2;
 	unsigned int rss_entries;
-	/* Channels are allocated and run: not so where a restart failed, though the interface is up. */
+	u32 *rss_table;
+	u8 rss_key[NFN_RSS_KEY_BYTES];
+	struct nfn_moderation moderation;
+	struct nfn_rules rules;
+	/* Channels run: not so where a restart failed, though the interface is up. */
 	bool started;
 	struct nfn_channel channel[NFN_MAX_QUEUES];
 };
 
 extern const struct ethtool_ops nfn_ethtool_ops;
+
+int nfn_open(struct net_device *netdev);
+int nfn_stop(struct net_device *netdev);
+int nfn_set_channel_count(struct nfn *nfn, unsigned int channels);
+unsigned int nfn_cpu(const struct nfn *nfn, unsigned int channel);
+void nfn_write_rss(struct nfn *nfn);
+void nfn_write_moderation(struct nfn *nfn);
+
+#ifdef CONFIG_RFS_ACCEL
+int nfn_map_cpus(struct nfn *nfn);
+void nfn_unmap_cpus(struct nfn *nfn);
+int nfn_rules_init(struct nfn *nfn);
+void nfn_rules_exit(struct nfn *nfn);
+void nfn_rules_restore(struct nfn *nfn);
+void nfn_rules_clear(struct nfn *nfn);
+unsigned int nfn_rules_used(struct nfn *nfn);
+u64 nfn_rule_hits(struct nfn *nfn);
+int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 queue, u32 flow_id);
+#else
+static inline int nfn_map_cpus(struct nfn *nfn) { return 0; }
+static inline void nfn_unmap_cpus(struct nfn *nfn) { }
+static inline int nfn_rules_init(struct nfn *nfn) { return 0; }
+static inline void nfn_rules_exit(struct nfn *nfn) { }
+static inline void nfn_rules_restore(struct nfn *nfn) { }
+static inline void nfn_rules_clear(struct nfn *nfn) { }
+static inline unsigned int nfn_rules_used(struct nfn *nfn) { return 0; }
+static inline u64 nfn_rule_hits(struct nfn *nfn) { return 0; }
+#endif
 
 int nfn_channel_alloc(struct nfn_channel *channel);
 void nfn_channel_free(struct nfn_channel *channel);

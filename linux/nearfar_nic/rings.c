@@ -10,14 +10,26 @@
 
 #define NFN_HEADER_COPY 256
 
-static int nfn_ring_alloc(struct nfn *nfn, struct nfn_ring *ring, u32 offset)
+static unsigned int nfn_ring_size(const struct nfn_ring *ring)
+{
+	return BIT(ring->log2);
+}
+
+static unsigned int nfn_ring_index(const struct nfn_ring *ring, u16 count)
+{
+	return count & (nfn_ring_size(ring) - 1);
+}
+
+static int nfn_ring_alloc(struct nfn *nfn, struct nfn_ring *ring, u32 offset, u8 log2)
 {
 	struct device *dev = &nfn->pdev->dev;
+	unsigned int size = BIT(log2);
 
 	ring->registers = nfn->bar + offset;
-	ring->descriptors = dma_alloc_coherent(dev, NFN_RING * sizeof(*ring->descriptors),
+	ring->log2 = log2;
+	ring->descriptors = dma_alloc_coherent(dev, size * sizeof(*ring->descriptors),
 					       &ring->descriptors_bus, GFP_KERNEL);
-	ring->completions = dma_alloc_coherent(dev, NFN_RING * sizeof(*ring->completions),
+	ring->completions = dma_alloc_coherent(dev, size * sizeof(*ring->completions),
 					       &ring->completions_bus, GFP_KERNEL);
 	return ring->descriptors && ring->completions ? 0 : -ENOMEM;
 }
@@ -27,10 +39,10 @@ static void nfn_ring_free(struct nfn *nfn, struct nfn_ring *ring)
 	struct device *dev = &nfn->pdev->dev;
 
 	if (ring->descriptors)
-		dma_free_coherent(dev, NFN_RING * sizeof(*ring->descriptors),
+		dma_free_coherent(dev, nfn_ring_size(ring) * sizeof(*ring->descriptors),
 				  ring->descriptors, ring->descriptors_bus);
 	if (ring->completions)
-		dma_free_coherent(dev, NFN_RING * sizeof(*ring->completions),
+		dma_free_coherent(dev, nfn_ring_size(ring) * sizeof(*ring->completions),
 				  ring->completions, ring->completions_bus);
 	ring->descriptors = NULL;
 	ring->completions = NULL;
@@ -42,8 +54,8 @@ static void nfn_ring_start(struct nfn_ring *ring, unsigned int vector)
 	ring->done = 0;
 	ring->seen = 0;
 	/* The owner bit of the first round is 1. */
-	memset(ring->completions, 0, NFN_RING * sizeof(*ring->completions));
-	writel(NFN_LOG2_RING, ring->registers + NFN_Q_SIZE);
+	memset(ring->completions, 0, nfn_ring_size(ring) * sizeof(*ring->completions));
+	writel(ring->log2, ring->registers + NFN_Q_SIZE);
 	writel(vector, ring->registers + NFN_Q_VECTOR);
 	writeq(ring->descriptors_bus, ring->registers + NFN_Q_RING);
 	writeq(ring->completions_bus, ring->registers + NFN_Q_COMPLETIONS);
@@ -52,8 +64,8 @@ static void nfn_ring_start(struct nfn_ring *ring, unsigned int vector)
 
 static struct nfn_completion *nfn_ring_next(struct nfn_ring *ring)
 {
-	struct nfn_completion *completion = &ring->completions[ring->seen % NFN_RING];
-	u8 owner = !((ring->seen >> NFN_LOG2_RING) & 1);
+	struct nfn_completion *completion = &ring->completions[nfn_ring_index(ring, ring->seen)];
+	u8 owner = !((ring->seen >> ring->log2) & 1);
 
 	if ((READ_ONCE(completion->owner) & 1) != owner)
 		return NULL;
@@ -69,7 +81,7 @@ static void nfn_ring_arm(struct nfn_ring *ring, u16 seen)
 
 static unsigned int nfn_tx_room(const struct nfn_ring *ring)
 {
-	return NFN_RING - 1 - (u16)(ring->tail - ring->done);
+	return nfn_ring_size(ring) - 1 - (u16)(ring->tail - ring->done);
 }
 
 static void nfn_tx_unmap(struct nfn *nfn, struct nfn_tx_slot *slot)
@@ -86,7 +98,7 @@ static void nfn_tx_clean(struct nfn_channel *channel, u16 upto, int budget)
 	unsigned int frames = 0, bytes = 0;
 
 	while (ring->done != upto) {
-		struct nfn_tx_slot *slot = &channel->tx_slots[ring->done % NFN_RING];
+		struct nfn_tx_slot *slot = &channel->tx_slots[nfn_ring_index(ring, ring->done)];
 
 		nfn_tx_unmap(channel->nfn, slot);
 		if (slot->skb) {
@@ -137,6 +149,7 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 	struct nfn_channel *channel = &nfn->channel[skb_get_queue_mapping(skb)];
 	struct netdev_queue *queue = netdev_get_tx_queue(netdev, channel->number);
 	struct nfn_ring *ring = &channel->tx;
+	struct device *dev = &nfn->pdev->dev;
 	struct nfn_descriptor first = { };
 	unsigned int fragments, i;
 	u16 tail = ring->tail;
@@ -149,17 +162,18 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 		goto drop;
 	fragments = skb_shinfo(skb)->nr_frags;
 	for (i = 0; i <= fragments; i++) {
-		struct nfn_tx_slot *slot = &channel->tx_slots[tail % NFN_RING];
-		struct nfn_descriptor *descriptor = &ring->descriptors[tail % NFN_RING];
+		unsigned int at = nfn_ring_index(ring, tail);
+		struct nfn_tx_slot *slot = &channel->tx_slots[at];
+		struct nfn_descriptor *descriptor = &ring->descriptors[at];
 		skb_frag_t *fragment = i ? &skb_shinfo(skb)->frags[i - 1] : NULL;
 
 		slot->skb = NULL;
 		slot->is_page = fragment;
 		slot->length = fragment ? skb_frag_size(fragment) : skb_headlen(skb);
 		slot->address = fragment ?
-			skb_frag_dma_map(&nfn->pdev->dev, fragment, 0, slot->length, DMA_TO_DEVICE) :
-			dma_map_single(&nfn->pdev->dev, skb->data, slot->length, DMA_TO_DEVICE);
-		if (dma_mapping_error(&nfn->pdev->dev, slot->address))
+			skb_frag_dma_map(dev, fragment, 0, slot->length, DMA_TO_DEVICE) :
+			dma_map_single(dev, skb->data, slot->length, DMA_TO_DEVICE);
+		if (dma_mapping_error(dev, slot->address))
 			goto unmap;
 		*descriptor = first;
 		memset(&first, 0, sizeof(first));
@@ -171,6 +185,7 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 		}
 		tail++;
 	}
+	channel->tx_frames++;
 	skb_tx_timestamp(skb);
 	netdev_tx_sent_queue(queue, skb->len);
 	ring->tail = tail;
@@ -187,7 +202,7 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 
 unmap:
 	while (tail != ring->tail)
-		nfn_tx_unmap(nfn, &channel->tx_slots[--tail % NFN_RING]);
+		nfn_tx_unmap(nfn, &channel->tx_slots[nfn_ring_index(ring, --tail)]);
 drop:
 	netdev->stats.tx_dropped++;
 	dev_kfree_skb_any(skb);
@@ -201,9 +216,10 @@ static void nfn_rx_refill(struct nfn_channel *channel)
 	struct device *dev = &channel->nfn->pdev->dev;
 	u16 before = ring->tail;
 
-	while ((u16)(ring->tail - ring->done) < NFN_RING - 1) {
-		struct nfn_rx_slot *slot = &channel->rx_slots[ring->tail % NFN_RING];
-		struct nfn_descriptor *descriptor = &ring->descriptors[ring->tail % NFN_RING];
+	while ((u16)(ring->tail - ring->done) < nfn_ring_size(ring) - 1) {
+		unsigned int at = nfn_ring_index(ring, ring->tail);
+		struct nfn_rx_slot *slot = &channel->rx_slots[at];
+		struct nfn_descriptor *descriptor = &ring->descriptors[at];
 
 		slot->page = dev_alloc_page();
 		if (!slot->page)
@@ -228,7 +244,8 @@ static void nfn_rx_deliver(struct nfn_channel *channel, struct sk_buff *skb, u32
 {
 	struct net_device *netdev = channel->nfn->netdev;
 
-	if (flags & NFN_C_HASHED)
+	channel->rx_frames++;
+	if ((netdev->features & NETIF_F_RXHASH) && (flags & NFN_C_HASHED))
 		skb_set_hash(skb, hash,
 			     flags & NFN_C_HASHED_PORTS ? PKT_HASH_TYPE_L4 : PKT_HASH_TYPE_L3);
 	if ((netdev->features & NETIF_F_RXCSUM) && (flags & NFN_C_TRANSPORT_RIGHT))
@@ -241,7 +258,8 @@ static void nfn_rx_deliver(struct nfn_channel *channel, struct sk_buff *skb, u32
 /* A frame may be in several buffers; its headers go into the skb's own memory. */
 static void nfn_rx_buffer(struct nfn_channel *channel, const struct nfn_completion *completion)
 {
-	struct nfn_rx_slot *slot = &channel->rx_slots[channel->rx.done % NFN_RING];
+	struct nfn_ring *ring = &channel->rx;
+	struct nfn_rx_slot *slot = &channel->rx_slots[nfn_ring_index(ring, ring->done)];
 	struct net_device *netdev = channel->nfn->netdev;
 	u16 length = le16_to_cpu(completion->length);
 	u16 flags = le16_to_cpu(completion->flags);
@@ -251,7 +269,7 @@ static void nfn_rx_buffer(struct nfn_channel *channel, const struct nfn_completi
 
 	dma_unmap_page(&channel->nfn->pdev->dev, slot->address, PAGE_SIZE, DMA_FROM_DEVICE);
 	slot->page = NULL;
-	channel->rx.done++;
+	ring->done++;
 	if (!skb) {
 		skb = napi_alloc_skb(&channel->napi, NFN_HEADER_COPY);
 		if (skb) {
@@ -309,13 +327,14 @@ void nfn_channel_free(struct nfn_channel *channel)
 
 int nfn_channel_alloc(struct nfn_channel *channel)
 {
+	struct nfn *nfn = channel->nfn;
 	u32 offset = NFN_QUEUE_STRIDE * channel->number;
 
-	channel->tx_slots = kvcalloc(NFN_RING, sizeof(*channel->tx_slots), GFP_KERNEL);
-	channel->rx_slots = kvcalloc(NFN_RING, sizeof(*channel->rx_slots), GFP_KERNEL);
+	channel->tx_slots = kvcalloc(BIT(nfn->tx_log2), sizeof(*channel->tx_slots), GFP_KERNEL);
+	channel->rx_slots = kvcalloc(BIT(nfn->rx_log2), sizeof(*channel->rx_slots), GFP_KERNEL);
 	if (!channel->tx_slots || !channel->rx_slots ||
-	    nfn_ring_alloc(channel->nfn, &channel->tx, NFN_TX_QUEUES + offset) ||
-	    nfn_ring_alloc(channel->nfn, &channel->rx, NFN_RX_QUEUES + offset)) {
+	    nfn_ring_alloc(nfn, &channel->tx, NFN_TX_QUEUES + offset, nfn->tx_log2) ||
+	    nfn_ring_alloc(nfn, &channel->rx, NFN_RX_QUEUES + offset, nfn->rx_log2)) {
 		nfn_channel_free(channel);
 		return -ENOMEM;
 	}
@@ -345,7 +364,7 @@ void nfn_channel_stop(struct nfn_channel *channel)
 	nfn_tx_clean(channel, tx->tail, 0);
 	netdev_tx_reset_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->number));
 	for (; rx->done != rx->tail; rx->done++) {
-		struct nfn_rx_slot *slot = &channel->rx_slots[rx->done % NFN_RING];
+		struct nfn_rx_slot *slot = &channel->rx_slots[nfn_ring_index(rx, rx->done)];
 
 		dma_unmap_page(&channel->nfn->pdev->dev, slot->address, PAGE_SIZE, DMA_FROM_DEVICE);
 		__free_page(slot->page);

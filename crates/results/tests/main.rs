@@ -5,4 +5,5 @@ mod published_device_lending;
 mod published_ioctopus;
 mod published_kpio_wc;
 mod published_pciebench;
+mod statements;
 mod tools;

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Accelerated RFS: frames of a flow go to the queue of the processor on which they are read. */
+#include <linux/cpu_rmap.h>
+#include <linux/jhash.h>
+#include <linux/rtnetlink.h>
+#include <net/flow_dissector.h>
+
+#include "nearfar_nic.h"
+
+/* How often flows are looked for that nobody uses any more. */
+#define NFN_EXPIRE (HZ / 2)
+
+static bool nfn_flow_of(const struct sk_buff *skb, struct nfn_flow *flow)
+{
+	struct flow_keys keys;
+
+	if (skb->encapsulation || !skb_flow_dissect_flow_keys(skb, &keys, 0))
+		return false;
+	if (keys.basic.n_proto != htons(ETH_P_IP) || (keys.control.flags & FLOW_DIS_IS_FRAGMENT))
+		return false;
+	if (keys.basic.ip_proto != IPPROTO_TCP && keys.basic.ip_proto != IPPROTO_UDP)
+		return false;
+	*flow = (struct nfn_flow) {
+		.source = keys.addrs.v4addrs.src,
+		.destination = keys.addrs.v4addrs.dst,
+		.source_port = keys.ports.src,
+		.destination_port = keys.ports.dst,
+		.protocol = keys.basic.ip_proto,
+	};
+	return true;
+}
+
+u32 nfn_flow_hash(const struct nfn_flow *flow)
+{
+	u32 ports = (__force u32)flow->source_port << 16 | (__force u32)flow->destination_port;
+
+	return jhash_3words((__force u32)flow->source, (__force u32)flow->destination, ports,
+			    flow->protocol);
+}
+EXPORT_SYMBOL_GPL(nfn_flow_hash);
+
+bool nfn_same_flow(const struct nfn_flow *one, const struct nfn_flow *other)
+{
+	return one->source == other->source && one->destination == other->destination &&
+	       one->source_port == other->source_port &&
+	       one->destination_port == other->destination_port &&
+	       one->protocol == other->protocol;
+}
+EXPORT_SYMBOL_GPL(nfn_same_flow);
+
+static void nfn_command(struct nfn *nfn, u32 command)
+{
+	writel(command, nfn->bar + NFN_RULE_COMMAND);
+}
+
+static void nfn_write_own(struct nfn *nfn, unsigned int number, const struct nfn_flow *flow,
+			  u16 queue)
+{
+	void __iomem *bar = nfn->bar;
+
+	writel(le32_to_cpu((__force __le32)flow->source), bar + NFN_RULE_SOURCE);
+	writel(le32_to_cpu((__force __le32)flow->destination), bar + NFN_RULE_DESTINATION);
+	writel(ntohs(flow->source_port) | (u32)ntohs(flow->destination_port) << 16,
+	       bar + NFN_RULE_PORTS);
+	writel(flow->protocol, bar + NFN_RULE_PROTOCOL);
+	writel(number, bar + NFN_RULE_NUMBER);
+	writel(queue, bar + NFN_RULE_TARGET);
+	nfn_command(nfn, NFN_RULE_ADD);
+	if (!nfn->shares)
+		return;
+	/* The card's switch chooses among functions with one address. */
+	writel(nfn->function, bar + NFN_RULE_TARGET);
+	nfn_command(nfn, NFN_RULE_ADD | NFN_RULE_OF_SWITCH);
+}
+
+static void nfn_erase_own(struct nfn *nfn, unsigned int number)
+{
+	writel(number, nfn->bar + NFN_RULE_NUMBER);
+	nfn_command(nfn, NFN_RULE_REMOVE);
+	if (nfn->shares)
+		nfn_command(nfn, NFN_RULE_REMOVE | NFN_RULE_OF_SWITCH);
+}
+
+void nfn_rule_write(struct net_device *netdev, unsigned int number, const struct nfn_flow *flow,
+		    unsigned int cpu)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int queue = 0;
+
+	while (queue < nfn->channels && nfn_cpu(nfn, queue) != cpu)
+		queue++;
+	if (number >= nfn->rules.count || queue == nfn->channels)
+		return;
+	mutex_lock(&nfn->rules.registers);
+	nfn_write_own(nfn, number, flow, queue);
+	mutex_unlock(&nfn->rules.registers);
+}
+EXPORT_SYMBOL_GPL(nfn_rule_write);
+
+void nfn_rule_erase(struct net_device *netdev, unsigned int number)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	mutex_lock(&nfn->rules.registers);
+	nfn_erase_own(nfn, number);
+	mutex_unlock(&nfn->rules.registers);
+}
+EXPORT_SYMBOL_GPL(nfn_rule_erase);
+
+static int nfn_query(struct nfn *nfn, unsigned int number, unsigned int what, u32 *value)
+{
+	writel(number, nfn->bar + NFN_RULE_NUMBER);
+	nfn_command(nfn, NFN_RULE_QUERY);
+	if (readl(nfn->bar + NFN_RULE_RESULT) != NFN_RULE_OK)
+		return -ENOENT;
+	*value = readl(nfn->bar + what);
+	return 0;
+}
+
+int nfn_rule_age(struct net_device *netdev, unsigned int number, u32 *age_us)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	int err;
+
+	mutex_lock(&nfn->rules.registers);
+	err = nfn_query(nfn, number, NFN_RULE_AGE_US, age_us);
+	mutex_unlock(&nfn->rules.registers);
+	return err;
+}
+EXPORT_SYMBOL_GPL(nfn_rule_age);
+
+unsigned int nfn_cpu_of_queue(struct net_device *netdev, unsigned int queue)
+{
+	return nfn_cpu(netdev_priv(netdev), queue);
+}
+EXPORT_SYMBOL_GPL(nfn_cpu_of_queue);
+
+/* Writes what has changed to the device. */
+static void nfn_rules_update(struct work_struct *work)
+{
+	struct nfn *nfn = container_of(work, struct nfn, rules.update);
+	struct nfn_rules *rules = &nfn->rules;
+	unsigned int number;
+
+	mutex_lock(&rules->registers);
+	for_each_set_bit(number, rules->changed, rules->count) {
+		struct nfn_rule rule;
+
+		spin_lock_bh(&rules->lock);
+		rule = rules->rule[number];
+		__clear_bit(number, rules->changed);
+		spin_unlock_bh(&rules->lock);
+		if (!rule.dead) {
+			nfn_write_own(nfn, number, &rule.flow, rule.queue);
+			continue;
+		}
+		nfn_erase_own(nfn, number);
+		spin_lock_bh(&rules->lock);
+		__clear_bit(number, rules->used);
+		spin_unlock_bh(&rules->lock);
+	}
+	mutex_unlock(&rules->registers);
+}
+
+static void nfn_rule_kill(struct nfn_rules *rules, unsigned int number)
+{
+	struct nfn_rule *rule = &rules->rule[number];
+
+	hash_del(&rule->node);
+	rule->dead = true;
+	__set_bit(number, rules->changed);
+}
+
+static void nfn_rules_expire(struct work_struct *work)
+{
+	struct nfn *nfn = container_of(to_delayed_work(work), struct nfn, rules.expire);
+	struct nfn_rules *rules = &nfn->rules;
+	unsigned int number;
+
+	spin_lock_bh(&rules->lock);
+	for_each_set_bit(number, rules->used, rules->count) {
+		struct nfn_rule *rule = &rules->rule[number];
+
+		if (rule->dead ||
+		    !rps_may_expire_flow(nfn->netdev, rule->queue, rule->flow_id, number))
+			continue;
+		nfn_rule_kill(rules, number);
+		rules->expired++;
+	}
+	spin_unlock_bh(&rules->lock);
+	schedule_work(&rules->update);
+	schedule_delayed_work(&rules->expire, NFN_EXPIRE);
+}
+
+int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 queue, u32 flow_id)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	struct nfn_rules *rules = &nfn->rules;
+	struct nfn_steering *steering;
+	struct nfn_rule *rule;
+	struct nfn_flow flow;
+	int number = -ENOSPC;
+	u32 hash;
+
+	if (!nfn_flow_of(skb, &flow))
+		return -EPROTONOSUPPORT;
+	steering = rcu_dereference(rules->steering);
+	if (steering)
+		return steering->steer(steering, &flow, nfn_cpu(nfn, queue));
+	hash = nfn_flow_hash(&flow);
+	spin_lock_bh(&rules->lock);
+	hash_for_each_possible(rules->by_flow, rule, node, hash) {
+		if (nfn_same_flow(&rule->flow, &flow)) {
+			number = rule - rules->rule;
+			break;
+		}
+	}
+	if (number < 0) {
+		unsigned int unused = find_first_zero_bit(rules->used, rules->count);
+
+		if (unused == rules->count)
+			goto unlock;
+		number = unused;
+		__set_bit(number, rules->used);
+		rule = &rules->rule[number];
+		rule->flow = flow;
+		rule->dead = false;
+		hash_add(rules->by_flow, &rule->node, hash);
+	}
+	rules->rule[number].queue = queue;
+	rules->rule[number].flow_id = flow_id;
+	__set_bit(number, rules->changed);
+	schedule_work(&rules->update);
+unlock:
+	spin_unlock_bh(&rules->lock);
+	return number;
+}
+
+/* A reset device has no rules. */
+void nfn_rules_restore(struct nfn *nfn)
+{
+	struct nfn_rules *rules = &nfn->rules;
+	struct nfn_steering *steering;
+
+	if (!rules->count)
+		return;
+	steering = rtnl_dereference(rules->steering);
+	if (steering)
+		steering->restore(steering, nfn->netdev);
+	spin_lock_bh(&rules->lock);
+	bitmap_copy(rules->changed, rules->used, rules->count);
+	spin_unlock_bh(&rules->lock);
+	schedule_work(&rules->update);
+}
+
+void nfn_rules_clear(struct nfn *nfn)
+{
+	struct nfn_rules *rules = &nfn->rules;
+	unsigned int number;
+
+	if (!rules->count)
+		return;
+	spin_lock_bh(&rules->lock);
+	for_each_set_bit(number, rules->used, rules->count) {
+		if (!rules->rule[number].dead)
+			nfn_rule_kill(rules, number);
+	}
+	spin_unlock_bh(&rules->lock);
+	schedule_work(&rules->update);
+	flush_work(&rules->update);
+}
+
+/* How many frames the device has found rules for, of those that it has now. */
+u64 nfn_rule_hits(struct nfn *nfn)
+{
+	struct nfn_rules *rules = &nfn->rules;
+	unsigned int number;
+	u64 sum = 0;
+	u32 hits;
+
+	mutex_lock(&rules->registers);
+	for_each_set_bit(number, rules->used, rules->count) {
+		if (!nfn_query(nfn, number, NFN_RULE_HITS, &hits))
+			sum += hits;
+	}
+	mutex_unlock(&rules->registers);
+	return sum;
+}
+
+int nfn_take_rules(struct net_device *netdev, struct nfn_steering *steering)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	ASSERT_RTNL();
+	if (netdev->ethtool_ops != &nfn_ethtool_ops || !nfn->shares || !nfn->rules.count)
+		return -EOPNOTSUPP;
+	rcu_assign_pointer(nfn->rules.steering, steering);
+	synchronize_net();
+	nfn_rules_clear(nfn);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(nfn_take_rules);
+
+void nfn_give_rules(struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+
+	RCU_INIT_POINTER(nfn->rules.steering, NULL);
+	synchronize_net();
+}
+EXPORT_SYMBOL_GPL(nfn_give_rules);
+
+unsigned int nfn_rules_used(struct nfn *nfn)
+{
+	return bitmap_weight(nfn->rules.used, nfn->rules.count);
+}
+
+/* The stack asks for the queue that is nearest to a processor. */
+int nfn_map_cpus(struct nfn *nfn)
+{
+	struct net_device *netdev = nfn->netdev;
+	unsigned int i;
+	int err;
+
+	nfn_unmap_cpus(nfn);
+	netdev->rx_cpu_rmap = alloc_irq_cpu_rmap(nfn->channels);
+	if (!netdev->rx_cpu_rmap)
+		return -ENOMEM;
+	for (i = 0; i < nfn->channels; i++) {
+		err = irq_cpu_rmap_add(netdev->rx_cpu_rmap, pci_irq_vector(nfn->pdev, i));
+		if (err) {
+			nfn_unmap_cpus(nfn);
+			return err;
+		}
+	}
+	return 0;
+}
+
+void nfn_unmap_cpus(struct nfn *nfn)
+{
+	free_irq_cpu_rmap(nfn->netdev->rx_cpu_rmap);
+	nfn->netdev->rx_cpu_rmap = NULL;
+}
+
+int nfn_rules_init(struct nfn *nfn)
+{
+	struct nfn_rules *rules = &nfn->rules;
+
+	spin_lock_init(&rules->lock);
+	mutex_init(&rules->registers);
+	hash_init(rules->by_flow);
+	INIT_WORK(&rules->update, nfn_rules_update);
+	INIT_DELAYED_WORK(&rules->expire, nfn_rules_expire);
+	if (!(nfn->features & NFN_FEATURE_RULES))
+		return 0;
+	rules->count = min_t(unsigned int, readl(nfn->bar + NFN_TABLES) & 0xffff, NFN_MAX_RULES);
+	rules->rule = devm_kcalloc(&nfn->pdev->dev, rules->count, sizeof(*rules->rule), GFP_KERNEL);
+	if (!rules->rule)
+		return -ENOMEM;
+	schedule_delayed_work(&rules->expire, NFN_EXPIRE);
+	return 0;
+}
+
+void nfn_rules_exit(struct nfn *nfn)
+{
+	if (!nfn->rules.count)
+		return;
+	cancel_delayed_work_sync(&nfn->rules.expire);
+	cancel_work_sync(&nfn->rules.update);
+}
