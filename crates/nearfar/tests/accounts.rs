@@ -115,3 +115,24 @@ fn a_core_waits_for_one_invalidation_at_a_time() {
         run_counted(&setup, &Silent).unwrap();
     }
 }
+
+/// A task whose turn is over goes on at a core that is on its way to the idle loop.
+#[test]
+fn a_core_that_a_task_comes_to_on_its_way_to_idle_is_busy_once() {
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::load(&library, "netperf").unwrap();
+    for end in [2_000, 2_300, 2_700] {
+        let mut setup = ComputerSetup::load(&library, &doc).unwrap();
+        let all = [
+            (Duration::from_ns(1_072), Action::Device { device: (0, 0), present: false }),
+            (Duration::from_ns(end), Action::PowerOff(0)),
+        ];
+        setup.events.extend(all.map(|(at, action)| EventSetup {
+            trigger: Trigger::At(at),
+            text: format!("{action:?}"),
+            action,
+        }));
+        // The run itself checks all shares.
+        run_counted(&setup, &Silent).unwrap();
+    }
+}

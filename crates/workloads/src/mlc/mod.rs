@@ -205,7 +205,7 @@ impl Checker<'_> {
     }
 
     async fn bandwidth_matrix(&self, cpu: &Cpu, report: &mut Report) -> Result<(), Failure> {
-        let mix = self.options.mix.unwrap_or(TrafficMix::READS);
+        let mix = self.options.mix().unwrap_or(TrafficMix::READS);
         for one in &self.nodes {
             for to in self.memories() {
                 let rate = self.bandwidth(cpu, mix, std::slice::from_ref(one), |_| to).await?;
@@ -216,7 +216,7 @@ impl Checker<'_> {
     }
 
     async fn peak(&self, cpu: &Cpu, report: &mut Report) -> Result<(), Failure> {
-        for mix in self.options.mix.map_or(TrafficMix::PEAK.to_vec(), |mix| vec![mix]) {
+        for mix in self.options.mix().map_or(TrafficMix::PEAK.to_vec(), |mix| vec![mix]) {
             let rate = self.bandwidth(cpu, mix, &self.nodes, |node| node).await?;
             report.add(format!("peak {mix}"), "MB/s", rate);
         }
@@ -224,7 +224,7 @@ impl Checker<'_> {
     }
 
     async fn loaded(&self, cpu: &Cpu, report: &mut Report) -> Result<(), Failure> {
-        let (mix, measuring) = (self.options.mix.unwrap_or(TrafficMix::READS), self.measuring());
+        let (mix, measuring) = (self.options.mix().unwrap_or(TrafficMix::READS), self.measuring());
         let own = self.kernel.node_of(measuring);
         for delay in self.options.delay.map_or(DELAYS.to_vec(), |delay| vec![delay]) {
             let load = MemoryLoad { mix, delay, time: duration(self.options.time) };
@@ -318,6 +318,11 @@ impl Checker<'_> {
 }
 
 impl Mlc {
+    /// The one mix that was asked for.
+    fn mix(&self) -> Option<TrafficMix> {
+        if self.reads { Some(TrafficMix::READS) } else { self.mix }
+    }
+
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
         let Environment { kernel, cpus, seed, .. } = environment;
         let mut nodes: Vec<(Node, Vec<CpuId>)> = Vec::new();
