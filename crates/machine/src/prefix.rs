@@ -15,9 +15,12 @@ pub(crate) struct Prefixed {
     pub cpus: Option<Vec<u16>>,
     /// Its memory, if a prefix says where it is.
     pub memory: Option<MemoryPolicy>,
-    /// Number of its threads, each of which has a core.
+    /// Number of threads of a program that uses OpenMP, each of which has a core.
     pub threads: Option<usize>,
 }
+
+/// Programs that use OpenMP, by all their names.
+const OPENMP: [&str; 5] = ["pr", "stream", "stream.exe", "stream_c", "stream_c.exe"];
 
 /// A host as prefixes see it.
 #[derive(Clone, Copy)]
@@ -51,6 +54,10 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
             return Err((format!("`{name}` runs no program"), format!("{} PROGRAM", words.join(" "))));
         }
         words.drain(..used);
+    }
+    let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+    if !OPENMP.contains(&program) {
+        found.threads = None;
     }
     let is_all = words.len() == line.split_whitespace().count();
     found.command = if is_all { line.into() } else { words.join(" ") };
@@ -268,6 +275,14 @@ mod tests {
         let found = taken("OMP_NUM_THREADS=2 numactl -N 1 stream_c").unwrap();
         assert_eq!((found.threads, found.command.as_str()), (Some(2), "stream_c"));
         assert_eq!(found.cpus, Some(vec![4, 5, 6, 7]));
+        assert_eq!(taken("OMP_NUM_THREADS=2 ./stream_c.exe").unwrap().threads, Some(2));
+    }
+
+    #[test]
+    fn threads_are_those_of_programs_that_use_openmp() {
+        for line in ["OMP_NUM_THREADS=2 fio", "sudo OMP_NUM_THREADS=64 /usr/bin/netperf"] {
+            assert_eq!(taken(line).unwrap().threads, None, "{line}");
+        }
     }
 
     #[test]

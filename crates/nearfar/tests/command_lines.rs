@@ -31,6 +31,11 @@ fn what_cannot_be_is_refused_at_its_line() {
         // pcimem
         ("pcimem /sys/bus/pci/devices/0000:01:00.0/resource0 0 w", "a `[[host.device]]` with `card`"),
         ("pcimem /dev/mem", "is not a BAR"),
+        // a card's DMA engine
+        ("dd if=/dev/xdma0_c2h_0 of=/dev/null bs=1M count=1", "a `[[host.device]]` with `card`"),
+        ("dd if=/dev/xdma0_h2c_0 of=/dev/null bs=1M count=1", "`/dev/xdma0_c2h_0`"),
+        ("dd if=/dev/zero of=/dev/xdma0_c2h_0 bs=1M count=1", "`/dev/xdma0_h2c_0`"),
+        ("dd if=/dev/xdma0_c2h_0 of=/dev/null bs=1M", "give count="),
         ("l2fwd -l 0-1 -- -p 0x3", "`dpdk-testpmd -l CORES -- --forward-mode=mac`"),
         ("pktgen -n 0", "a run ends"),
         ("OMP_NUM_THREADS=5 stream", "OMP_NUM_THREADS=4 at most"),
@@ -280,6 +285,7 @@ fn what_can_be_is_taken() {
         "fio --name x --filename /dev/nvme0n1 --rw randread --bs 4k --ioengine libaio --iodepth 8 --size 1m",
         "sudo time fio --size=1m --rw=write --verify=crc32c --do_verify=1",
         "OMP_NUM_THREADS=2 ./stream_c.exe",
+        "OMP_NUM_THREADS=16 fio --size=1m",
         "netperf -H 10.0.0.2,inet -t UDP_STREAM -l 1 -- -R 1",
         "pktgen_sample01_simple.sh -i eth0 -d 10.0.0.2 -s 60 -n 10",
         "taskset 0x3 stream_c.exe",

@@ -5,6 +5,7 @@ mod acknowledged;
 mod allocation;
 mod binding;
 mod command_lines;
+mod card_device;
 mod crossing;
 mod dual_port;
 mod events;
