@@ -372,7 +372,12 @@ impl Dd {
 
 impl Program for Dd {
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
-        let plan = self.plan(|name| premises.disk("dd", name).map(|disk| (disk.bytes, disk.block)))?;
+        let find = |name: &str| match premises.disk("dd", name) {
+            Ok(disk) => Ok((disk.bytes, disk.block)),
+            Err(none) if name.starts_with("/dev/") => Err(none),
+            Err(none) => Err(Refused { message: format!("dd: there are no files such as `{name}`"), ..none }),
+        };
+        let plan = self.plan(find)?;
         for end in [&plan.from, &plan.to] {
             let message = format!("dd: there is no card `{}`", end.name);
             let help = match premises.cards {
