@@ -179,12 +179,15 @@ pub fn keep(key: &str, records: &Records) {
     experiment::keep(key, records.all());
 }
 
+fn draws(spelt: &str) -> Result<Draws, Failure> {
+    spelt.parse().map_err(|why| Failure::argument("uncertainty", why, "a number of runs, such as 40"))
+}
+
 /// Joins the records of runs at each point of a sweep: first with the files' own figures (`draw` 0), then with each draw.
 /// Results become intervals.
 #[pyfunction]
 pub fn with_intervals(parts: Vec<PyRef<'_, Records>>, draws: &str) -> PyResult<Records> {
-    let draws: Draws =
-        draws.parse().map_err(|why| Failure::argument("uncertainty", why, "a number of runs, such as 40"))?;
+    let draws = self::draws(draws)?;
     let (mut own, mut figures) = (Vec::new(), Vec::new());
     let mut drawn: Vec<Vec<Value>> = vec![Vec::new(); draws.runs as usize];
     for (number, part) in parts.iter().enumerate() {
@@ -298,7 +301,7 @@ pub fn bench(
 /// Compares a folder of measured results: every row, families with their errors and targets, what it was made from, notes,
 /// and problems.
 #[pyfunction]
-#[pyo3(signature = (library, folder, machine, card, placed, changes, card_changes, files, sample, held_out, seed, command, jobs=None, progress=None))]
+#[pyo3(signature = (library, folder, machine, card, placed, changes, card_changes, files, sample, held_out, uncertainty, seed, command, jobs=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
 #[expect(clippy::type_complexity, reason = "Python takes them apart")]
 pub fn compare(
@@ -313,12 +316,14 @@ pub fn compare(
     files: Option<String>,
     sample: Option<usize>,
     held_out: bool,
+    uncertainty: Option<&str>,
     seed: u64,
     command: &str,
     jobs: Option<usize>,
     progress: Callback<'_, '_>,
 ) -> PyResult<(Records, Records, String, Vec<String>, Vec<String>)> {
     let from = library.files();
+    let uncertainty = uncertainty.map(draws).transpose()?;
     watched(py, jobs, progress, |progress| {
         let options = comparing::CompareOptions {
             library: from.clone(),
@@ -331,6 +336,7 @@ pub fn compare(
             files,
             sample,
             held_out,
+            uncertainty,
             seed,
             ..comparing::CompareOptions::default()
         };

@@ -135,6 +135,10 @@ def test_directories_are_compared_each_by_a_task(client, measured):
     there = nearfar.compare(measured, measured, client=client, **arguments)
     here = nearfar.compare(measured, measured, **arguments)
     assert there == here and there.notes == here.notes and len(there) > 0
+    drawn = nearfar.compare(measured, client=client, uncertainty=3, **arguments)
+    assert drawn == nearfar.compare(measured, uncertainty=3, **arguments)
+    table = drawn.table()
+    assert all(low <= high for low, high in zip(table["low"], table["high"]))
 
 
 def test_each_directory_is_left_out_of_a_fit_by_a_task(client, tmp_path):

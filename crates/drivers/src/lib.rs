@@ -1,6 +1,7 @@
 //! Device drivers, one folder each. A driver sees [`platform`] and the formats in [`wire`], but not the hardware
 //! model, so it cannot tell a lent function from one of its own host.
 
+pub mod card;
 mod flows;
 pub mod gpu;
 mod members;

@@ -15,9 +15,25 @@ pub(crate) struct Prefixed {
     pub cpus: Option<Vec<u16>>,
     /// Its memory, if a prefix says where it is.
     pub memory: Option<MemoryPolicy>,
-    /// Number of its threads, each of which has a core.
+    /// Number of threads of a program that uses OpenMP, each of which has a core.
     pub threads: Option<usize>,
+    /// Whether these threads are far from each other.
+    pub spread: bool,
 }
+
+/// What stands before programs elsewhere, and what there is instead.
+const INSTEAD: [(&[&str], &str); 7] = [
+    (&["nice", "ionice", "chrt"], "leave it out: all programs have the same priority"),
+    (&["timeout"], "the program's own option for its length, or an `[[event]]`"),
+    (&["perf"], "`nearfar run --counters`, or `--accounts` for the cores' time"),
+    (&["strace", "ltrace"], "`nearfar trace` has what crosses the links"),
+    (&["ip"], "the program's key `namespace` is a network namespace"),
+    (&["cgexec", "systemd-run", "docker"], "the program's keys `cpus` and `memory`"),
+    (&["bash", "sh"], "the program's own command line"),
+];
+
+/// Programs that use OpenMP, by all their names.
+const OPENMP: [&str; 5] = ["pr", "stream", "stream.exe", "stream_c", "stream_c.exe"];
 
 /// A host as prefixes see it.
 #[derive(Clone, Copy)]
@@ -40,17 +56,38 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
             "taskset" => taskset(&words, numa, &mut found)?,
             "numactl" => numactl(&words, numa, &mut found)?,
             // Programs have no user, and are timed.
-            "sudo" | "time" if words.get(1).is_some_and(|word| word.starts_with('-')) => {
-                return Err((format!("`{name}` has no option `{}` here", words[1]), "leave it out".into()));
+            "sudo" | "time" | "stdbuf" => {
+                let options = words.iter().skip(1).take_while(|word| word.starts_with('-'));
+                let others = options.clone().find(|word| {
+                    let known: &[&str] = match name {
+                        "sudo" => &["-E", "-n", "-H"],
+                        "time" => &["-p", "-v"],
+                        _ => &["-oL", "-o0", "-eL", "-e0"],
+                    };
+                    !known.contains(word)
+                });
+                if let Some(other) = others {
+                    return Err((format!("`{name}` has no option `{other}` here"), "leave it out".into()));
+                }
+                1 + options.count()
             }
-            "sudo" | "time" | "env" => 1,
-            _ if is_variable(name) => variable(words[0], &mut found)?,
-            _ => break,
+            "env" | "nohup" => 1,
+            _ if is_variable(words[0]) => variable(words[0], numa, &mut found)?,
+            _ => {
+                if let Some((_, instead)) = INSTEAD.iter().find(|(names, _)| names.contains(&name)) {
+                    return Err((format!("`{name}` is not carried out here"), (*instead).into()));
+                }
+                break;
+            }
         };
         if used >= words.len() {
             return Err((format!("`{name}` runs no program"), format!("{} PROGRAM", words.join(" "))));
         }
         words.drain(..used);
+    }
+    let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+    if !OPENMP.contains(&program) {
+        found.threads = None;
     }
     let is_all = words.len() == line.split_whitespace().count();
     found.command = if is_all { line.into() } else { words.join(" ") };
@@ -63,14 +100,22 @@ fn is_variable(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_part))
 }
 
-fn variable(word: &str, found: &mut Prefixed) -> Result<usize, Misplaced> {
-    let number = word.strip_prefix("OMP_NUM_THREADS=").and_then(|text| text.parse().ok());
-    found.threads = number.filter(|number| *number > 0);
+fn variable(word: &str, numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Misplaced> {
     let help = "`OMP_NUM_THREADS=4 stream`; a program's keys `cpus` and `memory` say where it runs";
-    match found.threads {
-        Some(_) => Ok(1),
-        None => Err((format!("`{word}` has no meaning here"), help.into())),
+    let has_no_meaning = || (format!("`{word}` has no meaning here"), help.to_owned());
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    match (name, value) {
+        ("OMP_NUM_THREADS", _) => {
+            let number = value.parse().ok().filter(|number| *number > 0);
+            found.threads = Some(number.ok_or_else(has_no_meaning)?);
+        }
+        // A thread stays on its core, and neighbours have neighbouring ones.
+        ("OMP_PROC_BIND", "true" | "close") | ("OMP_PLACES", "cores" | "threads") => {}
+        ("OMP_PROC_BIND", "spread") => found.spread = true,
+        ("GOMP_CPU_AFFINITY", _) => found.cpus = Some(cores(value, numa)?),
+        _ => return Err(has_no_meaning()),
     }
+    Ok(1)
 }
 
 /// What a later prefix says replaces what an earlier one said, as the last system call decides.
@@ -82,6 +127,7 @@ fn taskset(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize
         match *option {
             "-c" | "--cpu-list" => is_list = true,
             "-a" | "--all-tasks" => {}
+            "-ac" | "-ca" => is_list = true,
             "-p" | "--pid" => {
                 let help = "an `[[event]]` with `do = \"move-task\"` moves a program that runs".to_owned();
                 return Err(("`taskset -p` is for a program that runs".into(), help));
@@ -167,6 +213,12 @@ fn numactl(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize
         at += 1;
         match *option {
             "--" => break,
+            "-s" | "--show" | "-H" | "--hardware" => {
+                return Err((
+                    format!("`numactl {option}` runs no program"),
+                    "`nearfar tree SCENARIO` shows nodes and cores".into(),
+                ));
+            }
             "-l" | "--localalloc" => {
                 found.memory = Some(MemoryPolicy::Local);
                 continue;
@@ -181,7 +233,9 @@ fn numactl(words: &[&str], numa: Numa<'_>, found: &mut Prefixed) -> Result<usize
         };
         let (short, long) = WITH_VALUE
             .iter()
-            .find(|(short, long)| *short == name || *long == name || (*short == "-N" && name == "--cpubind"))
+            .find(|(short, long)| {
+                *short == name || *long == name || (*short == "-N" && ["--cpubind", "-c"].contains(&name))
+            })
             .ok_or_else(|| (format!("`numactl` has no option `{name}`"), help()))?;
         let value = match value {
             Some(value) => value,
@@ -256,6 +310,8 @@ mod tests {
             ("numactl --preferred 1 taskset -c 5 fio", Some(vec![5]), Some(MemoryPolicy::Preferred(1))),
             ("sudo time taskset -c 5 fio", Some(vec![5]), None),
             ("sudo fio", None, None),
+            ("nohup sudo -E stdbuf -oL time -p fio", None, None),
+            ("taskset -ac 1 numactl -c 0 fio", Some(vec![0, 1, 2, 3]), None),
             ("fio", None, None),
         ] {
             let found = taken(line).unwrap_or_else(|wrong| panic!("{line}: {wrong:?}"));
@@ -268,6 +324,17 @@ mod tests {
         let found = taken("OMP_NUM_THREADS=2 numactl -N 1 stream_c").unwrap();
         assert_eq!((found.threads, found.command.as_str()), (Some(2), "stream_c"));
         assert_eq!(found.cpus, Some(vec![4, 5, 6, 7]));
+        assert_eq!(taken("OMP_NUM_THREADS=2 ./stream_c.exe").unwrap().threads, Some(2));
+        let found = taken("OMP_NUM_THREADS=2 OMP_PLACES=cores OMP_PROC_BIND=spread stream").unwrap();
+        assert_eq!((found.threads, found.spread), (Some(2), true));
+        assert_eq!(taken("GOMP_CPU_AFFINITY=2-3 stream").unwrap().cpus, Some(vec![2, 3]));
+    }
+
+    #[test]
+    fn threads_are_those_of_programs_that_use_openmp() {
+        for line in ["OMP_NUM_THREADS=2 fio", "sudo OMP_NUM_THREADS=64 /usr/bin/netperf"] {
+            assert_eq!(taken(line).unwrap().threads, None, "{line}");
+        }
     }
 
     #[test]
@@ -281,6 +348,9 @@ mod tests {
             ("taskset -p 1 100", "for a program that runs"),
             ("numactl -N 2 fio", "there is no node 2"),
             ("numactl -m", "lacks its value"),
+            ("numactl -H", "runs no program"),
+            ("nice -n -20 fio", "`nice` is not carried out"),
+            ("ip netns exec x ping", "`ip` is not carried out"),
             ("numactl --touch fio", "has no option `--touch`"),
             ("numactl -p 0,1 fio", "takes one node"),
             ("numactl fio", "neither which cores"),

@@ -184,7 +184,7 @@ fn prefixed(
     };
     let cpus = match found.threads {
         None => cpus,
-        Some(threads) => first_cores(cpus, threads, numa.cores)?,
+        Some(threads) => thread_cores(cpus, threads, found.spread, numa.cores)?,
     };
     let memory = match (found.memory, &entry.memory) {
         (None, _) => memory,
@@ -197,12 +197,21 @@ fn prefixed(
     Ok((found.command, cpus, memory))
 }
 
-/// As many of a program's cores as it has threads; without `cpus`, all are its own.
-fn first_cores(cpus: Vec<u16>, threads: usize, cores: u32) -> Result<Vec<u16>, (String, String)> {
+/// As many of a program's cores as it has threads, the first ones or, if they are `spread`, far from each other; without `cpus`,
+/// all are its own.
+fn thread_cores(
+    cpus: Vec<u16>,
+    threads: usize,
+    spread: bool,
+    cores: u32,
+) -> Result<Vec<u16>, (String, String)> {
     let mut own = if cpus.is_empty() { (0..cores as u16).collect() } else { cpus };
     if threads > own.len() {
         let help = format!("OMP_NUM_THREADS={} at most, or more cores", own.len());
         return Err((format!("{threads} threads have {} cores", own.len()), help));
+    }
+    if spread {
+        return Ok((0..threads).map(|thread| own[thread * own.len() / threads]).collect());
     }
     own.truncate(threads);
     Ok(own)

@@ -4,6 +4,7 @@ mod accounts;
 mod acknowledged;
 mod allocation;
 mod binding;
+mod card_device;
 mod command_lines;
 mod crossing;
 mod dual_port;

@@ -8,6 +8,7 @@
 //! [`cpu::Cpu`] that it is called with.
 
 pub mod block;
+pub mod card;
 pub mod costs;
 pub mod cpu;
 pub mod device;

@@ -35,6 +35,8 @@ pub const CHUNKS: usize = 16;
 pub const CHUNK_BYTES: u64 = 4 << 20;
 /// Value of [`CONTROL`] that starts a test.
 pub const START: u32 = 1;
+/// Value of [`STATUS`] once a test is over.
+pub const DONE: u32 = 2;
 
 /// The five tests of pcie-bench (SIGCOMM 2018, section 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use platform::block::{BlockOp, Segment};
+use platform::card::CardEngine;
 use platform::cpu::{Async, Cpu};
+use platform::dma::Direction;
 use platform::memory::{Pages, Policy};
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 
@@ -148,8 +150,9 @@ fn operand(text: &str) -> Result<Operand, String> {
 #[command(name = "dd")]
 pub struct Dd {
     /// Operands, such as `if=/dev/urandom of=/dev/nvme0n1 bs=128k count=8`. `if` and `of` are block devices; `if` may
-    /// also be /dev/zero or /dev/urandom, `of` /dev/null. With `status=progress` or `status=noxfer`, dd's own lines
-    /// are printed.
+    /// also be /dev/zero or /dev/urandom, `of` /dev/null. A card with a DMA engine is /dev/xdma0_c2h_0 for `if`, which gives
+    /// a counting pattern, and /dev/xdma0_h2c_0 for `of`. With `status=progress` or `status=noxfer`, dd's own lines are
+    /// printed.
     #[arg(value_parser = operand)]
     operands: Vec<Operand>,
 }
@@ -161,6 +164,7 @@ enum End {
     Random(u64),
     Null,
     Device { file: Rc<dyn BlockFile>, direct: bool, durable: bool },
+    Card { engine: Rc<dyn CardEngine>, way: Direction },
 }
 
 impl End {
@@ -174,6 +178,7 @@ impl End {
             Self::Device { file, direct: true, .. } => {
                 direct(cpu, &**file, BlockOp::Read, at, memory).await?;
             }
+            Self::Card { engine, way } => engine.transfer(cpu, *way, memory).await?,
         }
         Ok(())
     }
@@ -187,6 +192,7 @@ impl End {
             Self::Device { file, direct: true, durable } => {
                 direct(cpu, &**file, BlockOp::Write { fua: *durable }, at, memory).await
             }
+            Self::Card { engine, way } => engine.transfer(cpu, *way, memory).await,
             _ => Ok(()),
         }
     }
@@ -230,6 +236,19 @@ struct Named<'a> {
     durable: bool,
     /// Size and block size of a device, in bytes; `None` for a stream.
     device: Option<(u64, u64)>,
+    /// Number of a card, and which way its device moves data.
+    card: Option<(u32, Direction)>,
+}
+
+/// A card's device as xdma names it: `/dev/xdma0_c2h_0`, from the card, or `/dev/xdma0_h2c_0`, to it.
+fn card(name: &str) -> Option<(u32, Direction)> {
+    let (number, way) = name.strip_prefix("/dev/xdma")?.split_once('_')?;
+    let way = match way {
+        "c2h_0" => Direction::FromDevice,
+        "h2c_0" => Direction::ToDevice,
+        _ => return None,
+    };
+    Some((number.parse().ok()?, way))
 }
 
 impl Named<'_> {
@@ -241,7 +260,7 @@ impl Named<'_> {
     /// Checks that it supports direct requests of this size, from this place on.
     fn check(&self, flag: &str, bs: u64, first: u64) -> Result<(), Refused> {
         let Some((_, block)) = self.device else {
-            let message = format!("dd: {flag}=direct is for a device, not for {}", self.name);
+            let message = format!("dd: {flag}=direct is for a block device, not for {}", self.name);
             return Refused::unless(!self.direct, message, format!("leave {flag} out"));
         };
         let message = format!("dd: bs={bs} is not a size of a direct request to {}", self.name);
@@ -252,6 +271,11 @@ impl Named<'_> {
 
     fn open(&self, environment: &Environment) -> Result<End, Failure> {
         let none = || Failure(format!("dd: failed to open '{}': no such device", self.name));
+        if let Some((number, way)) = self.card {
+            let file = environment.kernel.open_file(&format!("xdma{number}"));
+            let engine = file.and_then(|file| file.downcast::<Rc<dyn CardEngine>>().ok()).ok_or_else(none)?;
+            return Ok(End::Card { engine: Rc::clone(&engine), way });
+        }
         Ok(match self.name {
             "/dev/zero" => End::Zero,
             "/dev/urandom" | "/dev/random" => End::Random(environment.seed),
@@ -300,13 +324,18 @@ impl Dd {
         };
         let from = from.ok_or_else(|| missing("from where: give if=", "/dev/zero, /dev/urandom"))?;
         let to = to.ok_or_else(|| missing("to where: give of=", "/dev/null"))?;
-        let end = |name: &'a str, others: &[&str], flags: &[&str]| {
-            let device = if others.contains(&name) { None } else { Some(find(name)?) };
+        let end = |name: &'a str, others: &[&str], wanted: Direction, flags: &[&str]| {
+            let card = card(name);
+            let other = name.replace("c2h", "H2C").replace("h2c", "c2h").replace("H2C", "h2c");
+            let message = format!("dd: {name} moves data the other way");
+            Refused::unless(card.is_none_or(|(_, way)| way == wanted), message, format!("`{other}`"))?;
+            let device = if card.is_some() || others.contains(&name) { None } else { Some(find(name)?) };
             let durable = flags.contains(&"dsync") || flags.contains(&"sync");
-            Ok(Named { name, direct: flags.contains(&"direct"), durable, device })
+            Ok(Named { name, direct: flags.contains(&"direct"), durable, device, card })
         };
-        let from = end(from, &["/dev/zero", "/dev/urandom", "/dev/random"], &input)?;
-        let to = end(to, &["/dev/null"], &output)?;
+        let streams = ["/dev/zero", "/dev/urandom", "/dev/random"];
+        let from = end(from, &streams, Direction::FromDevice, &input)?;
+        let to = end(to, &["/dev/null"], Direction::ToDevice, &output)?;
         let in_bytes = |amount: Option<Amount>, flags: &[&str], flag: &str| {
             let has = amount.is_some_and(|amount| amount.is_bytes) || flags.contains(&flag);
             amount.map(|amount| amount.number.saturating_mul(if has { 1 } else { bs }))
@@ -343,7 +372,20 @@ impl Dd {
 
 impl Program for Dd {
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
-        let plan = self.plan(|name| premises.disk("dd", name).map(|disk| (disk.bytes, disk.block)))?;
+        let find = |name: &str| match premises.disk("dd", name) {
+            Ok(disk) => Ok((disk.bytes, disk.block)),
+            Err(none) if name.starts_with("/dev/") => Err(none),
+            Err(none) => Err(Refused { message: format!("dd: there are no files such as `{name}`"), ..none }),
+        };
+        let plan = self.plan(find)?;
+        for end in [&plan.from, &plan.to] {
+            let message = format!("dd: there is no card `{}`", end.name);
+            let help = match premises.cards {
+                0 => "a `[[host.device]]` with `card`".to_owned(),
+                count => format!("cards 0 to {}", count - 1),
+            };
+            Refused::unless(end.card.is_none_or(|(number, _)| number < premises.cards), message, help)?;
+        }
         premises.holds("dd", "a buffer of bs=", plan.bs.into())
     }
 

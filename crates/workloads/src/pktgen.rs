@@ -21,6 +21,7 @@ use wire::ip::{Ipv4Header, UdpHeader, protocol};
 use crate::options::check_length;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::unmodelled::Unmodelled;
 
 /// Magic number of pktgen's own header, before sequence number and time.
 const MAGIC: u32 = 0xbe9b_e955;
@@ -39,6 +40,16 @@ const TURN: u32 = 8;
 const QUIET: Duration = Duration::from_us(200);
 /// Polling interval of the device's counters (assumed).
 const LOOK: Duration = Duration::from_us(1);
+
+/// Options without an effect of their own here.
+pub(crate) const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled::harmless("-v", "the report has everything"),
+    Unmodelled::harmless("-x", "there is no debug output"),
+    Unmodelled::harmless("-a", "each program has threads of its own"),
+    Unmodelled::refused("-f THREAD", "the program's key `cpus` says on which cores it runs"),
+    Unmodelled::refused("-p PORTS", "packets go to the discard port, 9"),
+    Unmodelled::refused("-6", "hosts have IPv4 addresses"),
+];
 
 /// Sends frames as fast as possible, bypassing the network stack, like the kernel's packet generator.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]

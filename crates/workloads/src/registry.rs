@@ -79,7 +79,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
     command::<crate::dd::Dd>("dd"),
     command::<crate::testpmd::Testpmd>("dpdk-testpmd").with(crate::testpmd::UNMODELLED),
-    command::<crate::ethtool::Ethtool>("ethtool"),
+    command::<crate::ethtool::Ethtool>("ethtool").with(crate::ethtool::UNMODELLED),
     FIO,
     command::<crate::cuda::copy::GpuCopy>("gpu-copy"),
     command::<crate::cuda::pingpong::GpuPingPong>("gpu-pingpong"),
@@ -101,7 +101,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::peers::PeerTest>("p2pBandwidthLatencyTest"),
     command::<crate::pcimem::PciMem>("pcimem"),
     command::<crate::ping::Ping>("ping").with(crate::ping::UNMODELLED),
-    command::<crate::pktgen::Pktgen>("pktgen"),
+    command::<crate::pktgen::Pktgen>("pktgen").with(crate::pktgen::UNMODELLED),
     command::<crate::pagerank::PageRank>("pr"),
     command::<crate::rogue::RogueDma>("rogue-dma"),
     command::<crate::sockperf::Sockperf>("sockperf").with(crate::sockperf::UNMODELLED),
@@ -122,6 +122,29 @@ const ALIASES: &[(&str, &str)] = &[
     ("stream_c.exe", "stream"),
     ("stream.exe", "stream"),
     ("testpmd", "dpdk-testpmd"),
+];
+
+/// Programs that there are not, and what does the same.
+const COUNTERPARTS: &[(&[&str], &str)] = &[
+    (&["hdparm", "ioping", "iozone", "vdbench"], "`fio` and `dd` measure drives"),
+    (&["nvme", "lspci", "lstopo", "lsblk", "lsusb"], "`nearfar tree SCENARIO` shows what a host has"),
+    (&["qperf", "nuttcp", "uperf", "ntttcp"], "`netperf`, `iperf3` and `sockperf` measure networks"),
+    (&["hping3", "fping", "arping"], "`ping`"),
+    (
+        &["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"],
+        "there is no RDMA; `sockperf` and `iperf3` measure networks",
+    ),
+    (&["redis-server", "redis-benchmark", "wrk", "ab", "nginx"], "`memcached` with `memaslap`"),
+    (&["sysbench", "mbw", "lmbench", "bw_mem"], "`stream`, `mlc` and `lat_mem_rd` measure memory"),
+    (&["nvbandwidth", "gpu_burn"], "`bandwidthTest` and `p2pBandwidthLatencyTest`"),
+    (&["trex", "t-rex-64", "MoonGen", "l3fwd"], "a `[[generator]]` with `dpdk-testpmd` or `l2fwd`"),
+    (&["tcpdump", "tshark"], "a `[[capture]]` of the scenario, or `nearfar trace`"),
+    (
+        &["ifconfig", "ip", "modprobe", "sysctl", "setpci"],
+        "keys of the scenario and an `[[event]]` with `do = \"set\"`",
+    ),
+    (&["dma_from_device", "dma_to_device"], "`dd if=/dev/xdma0_c2h_0 of=/dev/null bs=1M count=1`"),
+    (&["reg_rw", "devmem", "devmem2"], "`pcimem`"),
 ];
 
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
@@ -191,10 +214,19 @@ pub fn parse_with(line: &str, files: &JobFiles) -> Result<Rc<dyn Program>, Refus
     let known = || PROGRAMS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
     let Some(command) = PROGRAMS.iter().find(|command| command.name == name) else {
         let message = format!("there is no program `{name}`");
-        return Err(Refused { message, help: Some(format!("the programs are {}", known())) });
+        let counterpart = COUNTERPARTS.iter().find(|(names, _)| names.contains(&name));
+        let help =
+            counterpart.map_or_else(|| format!("the programs are {}", known()), |(_, own)| own.to_string());
+        return Err(Refused::new(message, help));
     };
     if words.iter().any(|word| word == "--help") {
         return Err(Refused { message: format!("{name}: this is its help"), help: Some(command.help()) });
+    }
+    if let [_, "--version" | "--cmdhelp"] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        let help = format!(
+            "`nearfar programs {name}` explains its options, `nearfar --version` says which one it is"
+        );
+        return Err(Refused::new(format!("{name}: nothing is run"), help));
     }
     command.read(&words, files)
 }
@@ -270,6 +302,8 @@ mod tests {
             assert!(help.contains("Usage:") && !command.about().is_empty(), "{help}");
         }
         assert!(wrong("fio --help").help.unwrap().contains("--iodepth"));
+        assert!(wrong("dd --version").help.unwrap().contains("nearfar --version"));
+        assert!(wrong("hdparm -t /dev/nvme0n1").help.unwrap().contains("`fio` and `dd`"));
         assert!(wrong("stream --ntimes many").message.contains("many"));
         assert!(wrong("").message.contains("no program"));
     }

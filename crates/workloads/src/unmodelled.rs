@@ -13,6 +13,8 @@ pub(crate) struct Unmodelled {
     option: &'static str,
     /// Whether it changes nothing here. It is refused otherwise.
     is_harmless: bool,
+    /// The value with which one that is refused changes nothing: what there is anyway.
+    anyway: Option<&'static str>,
     /// Why it changes nothing, or what there is instead.
     why: &'static str,
 }
@@ -20,12 +22,17 @@ pub(crate) struct Unmodelled {
 impl Unmodelled {
     /// An option that changes nothing in a simulation, with the reason.
     pub(crate) const fn harmless(option: &'static str, why: &'static str) -> Self {
-        Self { option, is_harmless: true, why }
+        Self { option, is_harmless: true, anyway: None, why }
     }
 
     /// An option that is refused, with what there is instead.
     pub(crate) const fn refused(option: &'static str, why: &'static str) -> Self {
-        Self { option, is_harmless: false, why }
+        Self { option, is_harmless: false, anyway: None, why }
+    }
+
+    /// An option that is refused unless it asks for what there is anyway.
+    pub(crate) const fn unless(option: &'static str, anyway: &'static str, why: &'static str) -> Self {
+        Self { option, is_harmless: false, anyway: Some(anyway), why }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -67,7 +74,9 @@ pub(crate) fn notes(program: &str, matches: &ArgMatches, all: &[Unmodelled]) -> 
     let mut notes = Vec::new();
     for one in all.iter().filter(is_given) {
         let name = one.names().last().unwrap_or(one.option);
-        if !one.is_harmless {
+        let mut values = matches.try_get_many::<String>(one.option).ok().flatten().into_iter().flatten();
+        let is_anyway = one.anyway.is_some_and(|anyway| values.all(|value| value == anyway));
+        if !one.is_harmless && !is_anyway {
             return Err(Refused::new(format!("{program}: {name} is not carried out here"), one.why));
         }
         notes.push(format!("{name} changes nothing here: {}", one.why));

@@ -108,8 +108,8 @@ def bench(
 ) -> tuple[Records, str, list[str]]: ...
 def compare(
     library: Library, folder: _Path, machine: str | None, card: str | None, placed: tuple[str | None, str | None],
-    changes: _Changes, card_changes: _Changes, files: str | None, sample: int | None, held_out: bool, seed: int,
-    command: str, jobs: int | None = None, progress: _Tell = None,
+    changes: _Changes, card_changes: _Changes, files: str | None, sample: int | None, held_out: bool,
+    uncertainty: str | None, seed: int, command: str, jobs: int | None = None, progress: _Tell = None,
 ) -> tuple[Records, Records, str, list[str], list[str]]: ...
 def fit(
     library: Library, folders: list[str], base: str | None, figures: list[str], name: str, seed: int, command: str,

@@ -160,7 +160,7 @@ impl DmaEngine {
         let fits = (1..=most).contains(&transfer) && u64::from(transfer) + host_offset <= window;
         let (Some(test), true, true) = (test, fits, transactions > 0) else {
             self.journal.borrow_mut().end(Time::ZERO);
-            self.set_status(2);
+            self.set_status(regs::DONE);
             return;
         };
         let random = (self.register(regs::RANDOM) == 1).then(|| self.register64(regs::SEED));
@@ -195,7 +195,7 @@ impl DmaEngine {
     fn finish(&mut self, now: Time) {
         self.run = None;
         self.journal.borrow_mut().end(now);
-        self.set_status(2);
+        self.set_status(regs::DONE);
     }
 
     /// Draws the address of the next sample of a latency test, and starts it once the window covers it.

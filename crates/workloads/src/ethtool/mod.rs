@@ -26,6 +26,7 @@ use platform::net::{Coalescing, NetDriver, PacketDevice};
 
 use crate::premises::{Link, Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::unmodelled::Unmodelled;
 use settings::{HashQueues, Offload};
 
 /// Shows or sets a network device's counters, coalescing, rings, offloads and receive queues.
@@ -102,6 +103,27 @@ pub struct Ethtool {
     /// What is set, as names and values; without an option, the device whose speed and link are shown.
     settings: Vec<String>,
 }
+
+/// What the original shows or does and cards here have not.
+pub(crate) const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled::refused("-T, --show-time-stamping DEVICE", "`nearfar trace` has the time of each packet"),
+    Unmodelled::refused("-m, --module-info DEVICE", "cables have no modules"),
+    Unmodelled::refused("-p, --identify DEVICE", "there is no light"),
+    Unmodelled::refused("-t, --test DEVICE", "`ping` tries a device"),
+    Unmodelled::refused("-r, --negotiate DEVICE", "an `[[event]]` with `do = \"cut\"` takes a cable away"),
+    Unmodelled::refused("-d, --register-dump DEVICE", "`nearfar trace` has accesses to registers"),
+    Unmodelled::refused("-e, --eeprom-dump DEVICE", "cards have no memory of this kind"),
+    Unmodelled::refused("-P, --show-permaddr DEVICE", "`[[host.device]]` has the key `mac`"),
+    Unmodelled::refused("--reset DEVICE", "events `remove` and `plug` take a card out and put it back"),
+    Unmodelled::refused("--show-priv-flags DEVICE", "figures of a card are in its file"),
+    Unmodelled::refused(
+        "--set-priv-flags DEVICE",
+        "`change` at the `[[host.device]]` changes figures of a card",
+    ),
+    Unmodelled::refused("--show-fec DEVICE", "cables have `corruption` and no correction"),
+    Unmodelled::refused("--show-eee DEVICE", "links do not sleep"),
+    Unmodelled::refused("--set-eee DEVICE", "links do not sleep"),
+];
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -331,7 +353,10 @@ impl Program for Ethtool {
                 "-C, -G, -K, -N and -X set what follows",
             ),
         };
-        Refused::unless(action.sets() != words.is_empty(), message, help)?;
+        // `-n eth0 rx-flow-hash udp4` asks what is hashed.
+        let asks =
+            action == EthtoolAction::ShowRules && words.first().is_some_and(|word| word == "rx-flow-hash");
+        Refused::unless(asks || action.sets() != words.is_empty(), message, help)?;
         check(action, words, link)
     }
 

@@ -71,12 +71,14 @@ struct Everything {
 /// Those in the second list have no value.
 const WITHOUT_EFFECT: &[&str] = &[
     "alloc-size",
+    "allow_file_create",
     "allow_mounted_write",
     "allrandrepeat",
     "aux-path",
     "buffer_compress_chunk",
     "buffer_compress_percentage",
     "buffer_pattern",
+    "bwavgtime",
     "clat_percentiles",
     "clocksource",
     "create_fsync",
@@ -104,30 +106,43 @@ const WITHOUT_EFFECT: &[&str] = &[
     "gtod_reduce",
     "hugepage-size",
     "idle-prof",
+    "iodepth_batch_complete_max",
     "iomem",
     "iomem_align",
+    "iopsavgtime",
     "lat_percentiles",
     "lockmem",
+    "log_avg_msec",
+    "log_compression",
+    "log_hist_msec",
+    "log_max_value",
+    "log_offset",
+    "log_unix_epoch",
     "max-jobs",
     "mem",
     "mem_align",
+    "new_group",
     "nonvectored",
     "norandommap_seed",
+    "nowait",
     "nrfiles",
     "openfiles",
     "overwrite",
     "per_job_logs",
-    "randrepeat",
     "random_generator",
+    "randrepeat",
     "refill_buffers",
     "registerfiles",
+    "rwmixcycle",
     "scramble_buffers",
+    "serialize_overlap",
     "significant_figures",
     "slat_percentiles",
     "softrandommap",
     "status-interval",
     "terse-version",
     "thread",
+    "uncached",
     "unified_rw_reporting",
     "unit_base",
     "unlink",
@@ -137,6 +152,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "verify_fatal",
     "verify_pattern",
     "warnings-fatal",
+    "write_hint",
     "zero_buffers",
 ];
 
@@ -150,11 +166,13 @@ const FLAGS: &[&str] = &[
     "disable_slat",
     "fixedbufs",
     "gtod_reduce",
+    "new_group",
     "nonvectored",
     "randrepeat",
     "refill_buffers",
     "registerfiles",
     "scramble_buffers",
+    "serialize_overlap",
     "softrandommap",
     "thread",
     "userspace_reap",
@@ -180,10 +198,27 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["read_iolog", "write_iolog", "replay_redirect"], "`nearfar trace` writes what crosses the links"),
     (&["client", "server", "daemonize", "remote-config"], "a `[[program]]` for each host of the scenario"),
     (
-        &["directory", "filesize", "file_append", "opendir"],
+        &["directory", "filename_format", "file_append", "opendir"],
         "there are block devices and no files: --filename, --size",
     ),
-    (&["nice", "prio", "prioclass"], "all programs have the same priority"),
+    (
+        &["nice", "prio", "prioclass", "cmdprio", "cmdprio_percentage", "cmdprio_class"],
+        "all programs and requests have the same priority",
+    ),
+    (
+        &["ss", "steadystate", "ss_dur", "steadystate_duration", "ss_ramp_time", "steadystate_ramp_time"],
+        "--runtime with --ramp_time",
+    ),
+    (
+        &["zonesize", "zonerange", "zoneskip", "zonecapacity"],
+        "drives have no zones: --rw=read:64k leaves out as much",
+    ),
+    (&["verify_backlog", "verify_interval", "verify_offset"], "--verify reads back once all is written"),
+    (&["verify_only"], "--rw=read with --verify and the --randseed of what was written"),
+    (&["exec_prerun", "exec_postrun"], "a `[[program]]` with the key `start`"),
+    (&["sync_file_range"], "--fsync or --sync=dsync"),
+    (&["fill_device", "fill_fs"], "--size=100%"),
+    (&["enghelp"], "`nearfar programs fio` explains the options"),
     (&["include"], "copy the lines of that file"),
     (
         &["latency_target", "latency_window", "latency_percentile", "max_latency"],
@@ -223,7 +258,9 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
         })
     };
     let takes_next = |key: &str| {
-        WITHOUT_EFFECT.contains(&key) && !FLAGS.contains(&key)
+        let is_of_device = ["filesize", "ioscheduler", "io_submit_mode", "zonemode"].contains(&key);
+        is_of_device
+            || WITHOUT_EFFECT.contains(&key) && !FLAGS.contains(&key)
             || all.get_arguments().any(|argument| {
                 let is_it = argument.get_long() == Some(key)
                     || argument.get_all_aliases().is_some_and(|all| all.contains(&key));
@@ -327,9 +364,31 @@ fn job(section: &JobSection, ignored: &mut Vec<String>) -> Result<JobOptions, Re
         if key == "kb_base" && word.ends_with("=1000") {
             base = UnitBase(1000);
         }
-        match WITHOUT_EFFECT.contains(&key) {
+        let value = word.split_once('=').map_or("", |(_, value)| value);
+        let only = |holds: bool, help: &str| {
+            Refused::unless(holds, format!("fio: `{}` is not possible", word.trim_start_matches("--")), help)
+        };
+        let has_no_effect = match key {
+            "ioscheduler" => {
+                only(value == "none", "the block layer submits as with ioscheduler=none").map(|()| true)?
+            }
+            "io_submit_mode" => {
+                only(value == "inline", "a job submits itself: io_submit_mode=inline").map(|()| true)?
+            }
+            "zonemode" => only(value == "none", "drives have no zones").map(|()| true)?,
+            "ioengine" if value == "spdk" || value.starts_with("external") => {
+                only(false, "`nvm-latency` drives a drive without the kernel").map(|()| true)?
+            }
+            // What the original takes for none.
+            "verify" if value == "0" => true,
+            _ => WITHOUT_EFFECT.contains(&key),
+        };
+        match has_no_effect {
             true if !ignored.contains(word) => ignored.push(word.clone()),
             true => {}
+            // A file is as long as it says, a device at least.
+            false if key == "filesize" && section.words.iter().any(|word| self::key(word) == "size") => {}
+            false if key == "filesize" => words.push(format!("--size={value}")),
             false => words.push(word.clone()),
         }
     }

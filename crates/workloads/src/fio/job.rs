@@ -236,7 +236,7 @@ impl Job {
     /// Discards blocks, which no engine does without waiting.
     async fn trim(&mut self, cpu: &Cpu, pace: &mut RateLimit, request: &NextRequest) -> Result<(), Failure> {
         let (since, completions) = (cpu.now(), IoCompletions::new());
-        let (op, offset, length) = (request.way.op(), request.at, request.length);
+        let (op, offset, length) = (request.way.op(false), request.at, request.length);
         let discard = IoRequest { op, offset, length, memory: Vec::new(), token: 0 };
         self.files[request.file].submit(cpu, vec![discard], &completions);
         cpu.sync().await;
@@ -287,7 +287,7 @@ impl Job {
                     failed = self.trim(cpu, &mut pace, &request).await.err();
                 } else {
                     under_way[slot] = Some((request, cpu.now()));
-                    batch.add(&request, buffers.memory(slot, request.length), slot);
+                    batch.add(&request, self.options.sync.0, buffers.memory(slot, request.length), slot);
                     if batch.len() >= self.options.batch as usize {
                         batch.submit(cpu, &self.files, &completions);
                         cpu.sync().await;
@@ -373,6 +373,12 @@ impl Job {
                 let memory = buffers.memory(0, request.length);
                 let file = &self.files[request.file];
                 let result = match request.way {
+                    RequestKind::Write if self.options.sync.0 => {
+                        match file.write(cpu, request.at, &memory).await {
+                            Ok(()) => file.sync(cpu).await,
+                            failed => failed,
+                        }
+                    }
                     RequestKind::Write => file.write(cpu, request.at, &memory).await,
                     _ => file.read(cpu, request.at, &memory).await,
                 };
@@ -399,8 +405,8 @@ impl Batch {
         self.0.len()
     }
 
-    fn add(&mut self, request: &NextRequest, memory: Vec<Segment>, slot: usize) {
-        let (op, offset, length) = (request.way.op(), request.at, request.length);
+    fn add(&mut self, request: &NextRequest, durable: bool, memory: Vec<Segment>, slot: usize) {
+        let (op, offset, length) = (request.way.op(durable), request.at, request.length);
         self.0.push((request.file, IoRequest { op, offset, length, memory, token: slot as u64 }));
     }
 

@@ -70,6 +70,18 @@ pub(super) enum RateProcess {
     Poisson,
 }
 
+/// Whether writes are durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Durability(pub bool);
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "0" | "none" => Ok(Durability(false)),
+        "1" | "sync" | "dsync" => Ok(Durability(true)),
+        _ => Err("it can be none, sync or dsync".into()),
+    }
+}
+
 /// Parameters of a job's options: a flag is given alone or as `=1`, `=0`.
 macro_rules! switch {
     () => {
@@ -180,6 +192,9 @@ pub(super) struct JobOptions {
     /// As `fsync`: a block device has no metadata.
     #[arg(long, default_value_t = 0)]
     pub fdatasync: u32,
+    /// Whether each write is durable before it counts as complete: `none` or `0`, `sync`, `dsync` or `1`.
+    #[arg(long, default_value = "none", value_parser = durability)]
+    pub sync: Durability,
     /// Flush at the end.
     #[arg(long = "end_fsync", alias = "fsync_on_close", default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     pub end_fsync: u8,

@@ -27,10 +27,11 @@ impl RequestKind {
         }
     }
 
-    pub const fn op(self) -> BlockOp {
+    /// The operation; that of a write is complete once it is durable if `durable`.
+    pub const fn op(self, durable: bool) -> BlockOp {
         match self {
             Self::Read => BlockOp::Read,
-            Self::Write => BlockOp::Write { fua: false },
+            Self::Write => BlockOp::Write { fua: durable },
             Self::Trim => BlockOp::Discard,
         }
     }

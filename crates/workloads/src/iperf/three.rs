@@ -67,7 +67,7 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
         "-M, --set-mss BYTES",
         "the event `set` changes the MTU of a device, as in `a:eth0.mtu`",
     ),
-    Unmodelled::refused("-C, --congestion ALGORITHM", "the kernel has CUBIC"),
+    Unmodelled::unless("-C, --congestion ALGORITHM", "cubic", "the kernel has CUBIC"),
     Unmodelled::refused("-F, --file FILE", "`netperf -t TCP_SENDFILE` sends a file"),
     Unmodelled::refused("-Z, --zerocopy", "`netperf -t TCP_SENDFILE` sends without a copy"),
     Unmodelled::refused("--bidir", "add a second program, `iperf3 -R` to a second server (`-p`)"),

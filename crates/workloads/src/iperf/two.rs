@@ -47,7 +47,7 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::harmless("--sum-only", "sums are reported"),
     Unmodelled::refused("-V, --ipv6_domain", "hosts have IPv4 addresses"),
     Unmodelled::refused("-M, --mss BYTES", "the event `set` changes the MTU of a device, as in `a:eth0.mtu`"),
-    Unmodelled::refused("-Z, --linux-congestion ALGORITHM", "the kernel has CUBIC"),
+    Unmodelled::unless("-Z, --linux-congestion ALGORITHM", "cubic", "the kernel has CUBIC"),
     Unmodelled::refused("-F, --fileinput FILE", "`netperf -t TCP_SENDFILE` sends a file"),
     Unmodelled::refused("-I, --stdin", "`netperf -t TCP_SENDFILE` sends a file"),
     Unmodelled::refused("-R, --reverse", "`iperf3 -R` receives from its server"),

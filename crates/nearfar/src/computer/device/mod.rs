@@ -12,6 +12,7 @@ use devices::nic::NicHandle;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use drivers::card::CardDriver;
 use drivers::gpu::GpuDriver;
 use drivers::nic::{NicDriver, NicDriverParams, NicPollDriver};
 use drivers::nvme::NvmeDriver;
@@ -185,7 +186,7 @@ pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
         false => nic_driver(host, nic_driver_params(host)),
     };
     let (vendor, device) = topology::CARD_IDS;
-    let cards = VfioDriver::new(vec![PciMatch::device(vendor, device)]);
+    let cards = CardDriver::new(vec![PciMatch::device(vendor, device)]);
     vec![nics, drives, Rc::new(GpuDriver), Rc::new(cards)]
 }
 
