@@ -284,7 +284,8 @@ pub fn bench(
                 Failure::Run(format!("`{}` cannot be written: {error}", folder.display()))
             };
             for file in &done.files {
-                pciebench::write_file(&folder, file).map_err(|error| cannot(&error))?;
+                let text = pciebench::to_csv(&file.contents, file.line_ending);
+                files::write(&folder.join(&file.name), text.as_bytes()).map_err(|error| cannot(&error))?;
             }
             files::write(&folder.join(suite::PROVENANCE), provenance.as_bytes())
                 .map_err(|error| cannot(&error))?;

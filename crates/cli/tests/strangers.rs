@@ -444,6 +444,38 @@ fn texts_from_files_do_not_act_on_terminals_and_pages() {
     }
 }
 
+/// What says where an output comes from replaces only its like; a folder that was made for nothing does not stay; what names can do
+/// to terminals and shells is no name of a scenario's file; what is no folder is not waited for.
+#[test]
+fn what_lies_beside_outputs_is_not_touched() {
+    let folder = folder("beside");
+    fs::write(folder.join("hosts.toml"), HOSTS).unwrap();
+    for (origin, arguments) in [
+        ("x.csv", &["run", "hosts.toml", "--csv", "x.csv"][..]),
+        ("x.svg", &["draw", "hosts.toml", "-o", "x.svg"]),
+    ] {
+        let beside = format!("{origin}.provenance.json");
+        fs::write(folder.join(&beside), "mine").unwrap();
+        refused(&folder, arguments, "a file of somebody else");
+        assert_eq!(fs::read_to_string(folder.join(&beside)).unwrap(), "mine");
+        fs::remove_file(folder.join(&beside)).unwrap();
+        done(nearfar(&folder, arguments));
+        done(nearfar(&folder, arguments));
+    }
+    for name in ["a\\u001b[31mb", "a\\u202eb", "-", "-rf", " ", "a/ b", "\\nx"] {
+        fs::write(folder.join("named.toml"), with_capture(name)).unwrap();
+        refused(&folder, &["run", "named.toml"], "control characters");
+    }
+    done(shell(&folder, "mkfifo pipe"));
+    refused(&folder, &["place", "--root", "pipe"], "pipe");
+    let nul = "\0".repeat(1 << 20);
+    fs::write(folder.join("zero.fio"), nul).unwrap();
+    let text = HOSTS.to_owned() + "[[program]]\nhost = \"a\"\ncpus = \"0\"\nrun = \"fio zero.fio\"\n";
+    fs::write(folder.join("zero.toml"), text).unwrap();
+    let output = nearfar(&folder, &["run", "zero.toml"]);
+    assert!(output.status.code() == Some(2) && said(&output).len() < 2_000, "{}", said(&output).len());
+}
+
 /// What `kill -9` left goes with the next run; what Ctrl-C stopped leaves nothing.
 #[test]
 fn nothing_half_written_is_left() {

@@ -167,6 +167,13 @@ impl Folder {
                 Component::Normal(part) if part.as_encoded_bytes().starts_with(b".") => {
                     return Err(refused("the name of a scenario's file does not begin with a point", BELOW));
                 }
+                Component::Normal(part) if !is_plain(part) => {
+                    return Err(refused(
+                        "the name of a scenario's file has no control characters or direction marks, and does not begin with a \
+                         dash or a blank",
+                        BELOW,
+                    ));
+                }
                 Component::Normal(part) => parts.push(part),
                 _ => return Err(refused(format!("it is not below {}", shown(place)), BELOW)),
             }
@@ -193,6 +200,12 @@ impl Folder {
 /// Where the files of scenarios can be.
 const BELOW: &str = "a name such as `x.img` or `folder/x.img`: it is below the scenario's own folder, or below the one that \
                      --folder names";
+
+/// Whether a name does nothing to terminals and shells that show it.
+fn is_plain(name: &OsStr) -> bool {
+    let text = name.to_string_lossy();
+    crate::shown(&text) == text && !text.contains('\n') && !text.starts_with(['-', ' ', '\t'])
+}
 
 fn shown(place: &Path) -> String {
     if place == Path::new(".") { "the current folder".into() } else { format!("`{}`", place.display()) }

@@ -124,13 +124,23 @@ pub fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn whole(path: &Path, give: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Beside> {
+    let mut made = Vec::new();
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        made =
+            folder.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).collect();
         may_fail(Operation::Write)?;
         fs::create_dir_all(folder)?;
     }
-    let mut out = io::BufWriter::with_capacity(1 << 20, Beside::new(path)?);
-    give(&mut out)?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)
+    let written = (|| {
+        let mut out = io::BufWriter::with_capacity(1 << 20, Beside::new(path)?);
+        give(&mut out)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)
+    })();
+    if written.is_err() {
+        // What is not empty stays.
+        made.iter().take_while(|folder| fs::remove_dir(folder).is_ok()).for_each(drop);
+    }
+    written
 }
 
 /// Checks whether a file can be written at `path`, or in its first existing parent folder. Leaves nothing behind.

@@ -160,7 +160,7 @@ fn a_gpu_that_comes_late_needs_room() {
 }
 
 /// Readings of a shipped scenario's one program.
-fn shipped(text: &str) -> impl Fn(&str) -> f64 {
+fn shipped(text: &str) -> impl Fn(&str) -> f64 + use<> {
     let report = run(text).remove(0).outcome.unwrap_or_else(|failure| panic!("{failure}"));
     move |name| report.get(name).unwrap_or_else(|| panic!("no `{name}`: {report:?}"))
 }

@@ -20,9 +20,10 @@ impl HostRoot {
     /// The folder.
     ///
     /// # Errors
-    /// If it does not exist.
+    /// If it does not exist, or is no folder.
     pub fn new(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: fs::canonicalize(path)? })
+        let path = fs::canonicalize(path)?;
+        if path.is_dir() { Ok(Self { path }) } else { Err(io::ErrorKind::NotADirectory.into()) }
     }
 
     /// Whether it is this machine.

@@ -26,7 +26,8 @@ pub struct DrawArgs {
 }
 
 pub fn run(common: &Common, arguments: &DrawArgs) -> Result<ExitCode, Failure> {
-    let places = output::Places::new(&[("--output", Some(arguments.output.as_path()))])?;
+    let mut places = output::Places::new(&[("--output", Some(arguments.output.as_path()))])?;
+    places.writes_origin("--output", &arguments.output)?;
     let library = input::library(common);
     let named = input::Named { scenario: &arguments.scenario, folder: None };
     let experiment = input::scenario(&library, &named, "--set", &arguments.set)?;

@@ -8,6 +8,12 @@ use machine::{ComputerSetup, DeviceFile, Library};
 use super::is_stdout;
 use crate::failure::Failure;
 
+/// Whether nothing is there, or what says where an earlier output came from.
+fn is_origin(path: &Path) -> bool {
+    let Ok(text) = files::read(path) else { return !path.exists() };
+    serde_json::from_slice::<results::Provenance>(&text).is_ok()
+}
+
 /// The outputs of a command.
 pub struct Places {
     /// Whether one is the standard output; then nothing else may be printed there.
@@ -27,11 +33,31 @@ impl Places {
             let Some(path) = path else { continue };
             all.to_stdout |= is_stdout(Some(path));
             all.writes(option, path)?;
-            if ORIGIN_BESIDE.contains(&option) && super::keeps(path) {
-                all.writes(&format!("the origin of {option}"), &super::origin(path))?;
+            if ORIGIN_BESIDE.contains(&option) {
+                all.writes_origin(option, path)?;
             }
         }
         Ok(all)
+    }
+
+    /// Adds the file beside an output that says where it comes from.
+    ///
+    /// # Errors
+    /// If it is another output, or somebody else's file.
+    pub fn writes_origin(&mut self, option: &str, path: &Path) -> Result<(), Failure> {
+        if !super::keeps(path) {
+            return Ok(());
+        }
+        let origin = super::origin(path);
+        if !is_origin(&origin) {
+            return Err(Failure::new(format!(
+                "{option} `{}` would write where it comes from to `{}`, and there is a file of somebody else; give another name, or \
+                 move that file away",
+                path.display(),
+                origin.display()
+            )));
+        }
+        self.writes(&format!("the origin of {option}"), &origin)
     }
 
     /// Adds an output.

@@ -15,9 +15,6 @@ fn task(reads: bool, count: usize) -> ToolTask {
 /// What a cell of a table of nvbandwidth is called where it is simulated, after the test's name; `None` if it is not.
 fn cell(name: &str, row: usize, column: usize) -> Option<String> {
     Some(match name {
-        _ if !name.ends_with("_ce") && !name.ends_with("_ce_total") && !name.ends_with("latency_sm") => {
-            return None;
-        }
         "host_device_latency_sm" => format!("host from gpu{column}"),
         "device_to_device_latency_sm" => format!("gpu{column} from gpu{row}"),
         // Both directions of a pair, added up.
@@ -28,10 +25,16 @@ fn cell(name: &str, row: usize, column: usize) -> Option<String> {
         // The row reads from the column, or writes to it.
         "device_to_device_memcpy_read_ce" => format!("gpu{column} to gpu{row}"),
         "device_to_device_memcpy_write_ce" => format!("gpu{row} to gpu{column}"),
-        _ if name.starts_with("host_to_") => format!("host to gpu{column}"),
-        _ if name.contains("_to_host_") => format!("gpu{column} to host"),
-        _ if name.starts_with("all_to_one_") => format!("all to gpu{column}"),
-        _ if name.starts_with("one_to_all_") => format!("gpu{column} to all"),
+        "host_to_device_memcpy_ce"
+        | "host_to_device_bidirectional_memcpy_ce"
+        | "host_to_all_memcpy_ce"
+        | "host_to_all_bidirectional_memcpy_ce" => format!("host to gpu{column}"),
+        "device_to_host_memcpy_ce"
+        | "device_to_host_bidirectional_memcpy_ce"
+        | "all_to_host_memcpy_ce"
+        | "all_to_host_bidirectional_memcpy_ce" => format!("gpu{column} to host"),
+        "all_to_one_write_ce" | "all_to_one_read_ce" => format!("all to gpu{column}"),
+        "one_to_all_write_ce" | "one_to_all_read_ce" => format!("gpu{column} to all"),
         _ => return None,
     })
 }

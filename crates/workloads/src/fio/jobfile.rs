@@ -2,6 +2,9 @@
 
 use crate::premises::Refused;
 
+/// Characters of a line that messages quote.
+const QUOTED: usize = 60;
+
 /// A job as it is written: its own options after those that hold for all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct JobSection {
@@ -24,10 +27,12 @@ pub(super) fn sections(file: &str, text: &str, common: &[String]) -> Result<Vec<
         if line.is_empty() || line.starts_with([';', '#']) {
             continue;
         }
+        // Enough of it to be found.
+        let told = || line.chars().take(QUOTED).collect::<String>();
         if let Some(name) = line.strip_prefix('[') {
             let name = name.strip_suffix(']').filter(|name| !name.is_empty()).ok_or_else(|| {
                 Refused::new(
-                    format!("{}: `{line}` is not a section", place()),
+                    format!("{}: `{}` is not a section", place(), told()),
                     "a name in brackets, such as [job]",
                 )
             })?;
@@ -50,10 +55,13 @@ pub(super) fn sections(file: &str, text: &str, common: &[String]) -> Result<Vec<
             return Err(Refused::new(message, "copy the lines of that file"));
         }
         if key.is_empty() || key.contains(char::is_whitespace) || key.starts_with('-') {
-            return Err(Refused::new(format!("{}: `{line}` is not an option", place()), "KEY=VALUE or KEY"));
+            return Err(Refused::new(
+                format!("{}: `{}` is not an option", place(), told()),
+                "KEY=VALUE or KEY",
+            ));
         }
         if value.is_some_and(|value| value.contains('$')) {
-            let message = format!("{}: `{line}` has a variable, of which there are none", place());
+            let message = format!("{}: `{}` has a variable, of which there are none", place(), told());
             return Err(Refused::new(message, "write its value"));
         }
         let word = match value {
@@ -64,7 +72,7 @@ pub(super) fn sections(file: &str, text: &str, common: &[String]) -> Result<Vec<
             (Some(true), _) => common.push(word),
             (Some(false), Some(section)) => section.words.push(word),
             _ => {
-                let message = format!("{}: `{line}` is before the first section", place());
+                let message = format!("{}: `{}` is before the first section", place(), told());
                 return Err(Refused::new(message, "begin with [global], or with a job's name in brackets"));
             }
         }
