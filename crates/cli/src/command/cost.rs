@@ -145,12 +145,15 @@ fn trial_of(survey: &Survey, finding: &Finding) -> Option<Trial> {
     })
 }
 
+/// Gbit/s by test and size, or why there are none.
+type Goodputs = Result<BTreeMap<String, f64>, String>;
+
 /// The machine's import, and a library that has it.
 struct Import {
     imported: Imported,
     library: Library,
     /// Goodput of links that were simulated already.
-    links: RefCell<BTreeMap<LinkSetting, Result<BTreeMap<String, f64>, String>>>,
+    links: RefCell<BTreeMap<LinkSetting, Goodputs>>,
 }
 
 impl Import {
@@ -246,7 +249,7 @@ impl Import {
     }
 
     /// Gbit/s of reads and writes, small and large, through a link.
-    fn goodput(&self, link: LinkSetting) -> Result<BTreeMap<String, f64>, String> {
+    fn goodput(&self, link: LinkSetting) -> Goodputs {
         if let Some(known) = self.links.borrow().get(&link) {
             return known.clone();
         }
@@ -255,7 +258,7 @@ impl Import {
         found
     }
 
-    fn goodput_anew(&self, link: LinkSetting) -> Result<BTreeMap<String, f64>, String> {
+    fn goodput_anew(&self, link: LinkSetting) -> Goodputs {
         let LinkSetting { generation, width, mps_bytes, mrrs_bytes, tags } = link;
         let generation = generation.min(5);
         let bits = if tags > 256 { 10 } else { 8 };

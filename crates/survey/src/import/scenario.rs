@@ -95,13 +95,13 @@ impl ScenarioWriter<'_> {
     fn host(&self, name: &str, devices: &[(PciAddress, &str)]) -> String {
         let mut text = format!("[[host]]\nname = \"{name}\"\nmachine = \"{}.toml\"\n", self.machine);
         let modes = devices.iter().filter_map(|(address, _)| self.survey.functions[address].iommu_mode.get());
-        let mode = modes.filter_map(|mode| match mode.as_str() {
+        let mut modes = modes.filter_map(|mode| match mode.as_str() {
             "identity" => Some("pass-through"),
             "DMA" => Some("strict"),
             "DMA-FQ" => Some("lazy"),
             _ => None,
         });
-        if let Some(mode) = mode.take(1).filter(|_| self.host.has_iommu).next() {
+        if let Some(mode) = modes.next().filter(|_| self.host.has_iommu) {
             let _ = writeln!(text, "iommu = \"{mode}\"  # the type of its group there");
         }
         let mut written: BTreeMap<PciAddress, ()> = BTreeMap::new();
