@@ -435,7 +435,7 @@ impl Inspection<'_> {
         let placed: Vec<(u32, NumberSet, u64)> = lines
             .iter()
             .filter_map(|(number, line)| {
-                let count = line.counts.get().map_or(0, crate::model::Counts::total);
+                let count = line.counts.get().map_or(0, crate::model::NumberCounts::total);
                 Some((*number, goes_to(line).filter(|cpus| !cpus.is_empty())?, count))
             })
             .collect();

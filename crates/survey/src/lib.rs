@@ -38,8 +38,8 @@ pub use fact::{Origin, Sourced};
 pub use findings::{Finding, FindingCost, LinkSetting};
 pub use import::{ImportOptions, Imported, import};
 pub use model::{
-    CacheKey, Counts, CpuCache, Doubt, HostProcess, HostThread, IrqLine, LogicalCpu, MemoryNode, NameList,
-    NetInterface, OsDevice, SetList, SourceNote, Survey, WholeMachine,
+    CacheKey, CpuCache, Doubt, HostProcess, HostThread, IrqLine, LogicalCpu, MemoryNode, NameList,
+    NetInterface, NumberCounts, OsDevice, SetList, SourceNote, Survey, WholeMachine,
 };
 pub use numbers::NumberSet;
 pub use pci::{AcsBits, BusRange, LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber, PortKind};

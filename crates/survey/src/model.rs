@@ -135,7 +135,7 @@ facts! {
         /// Its node, as the kernel has it.
         node: i32,
         /// How often each CPU has handled it.
-        counts: Counts,
+        counts: NumberCounts,
     }
 }
 
@@ -151,7 +151,7 @@ facts! {
         /// Threads.
         threads: u32,
         /// Bytes of its memory at each node.
-        memory_bytes: Counts,
+        memory_bytes: NumberCounts,
         /// Device files that it has open.
         uses: NameList,
         /// Functions that these lead to.
@@ -196,16 +196,16 @@ impl fmt::Display for SetList {
 
 /// A number for each CPU or node that has one.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Counts(pub BTreeMap<u32, u64>);
+pub struct NumberCounts(pub BTreeMap<u32, u64>);
 
-impl Counts {
+impl NumberCounts {
     /// All together.
     pub fn total(&self) -> u64 {
         self.0.values().fold(0, |sum, &count| sum.saturating_add(count))
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for NumberCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.0.iter().map(|(cpu, count)| format!("{cpu}:{count}"));
         f.write_str(&each.collect::<Vec<_>>().join(" "))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::files::RootFiles;
 use crate::fact::Origin;
-use crate::model::{Counts, HostProcess, HostThread, NameList, Survey};
+use crate::model::{HostProcess, HostThread, NameList, NumberCounts, Survey};
 use crate::numbers::NumberSet;
 use crate::pci::PciAddress;
 
@@ -200,7 +200,7 @@ impl ProcessReader<'_> {
 }
 
 /// Bytes of memory at each node, as `numa_maps` says: pages of each mapping, whose size it says too.
-fn pages(maps: &str) -> Counts {
+fn pages(maps: &str) -> NumberCounts {
     let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
     for line in maps.lines() {
         let words = || line.split_whitespace();
@@ -215,5 +215,5 @@ fn pages(maps: &str) -> Counts {
             }
         }
     }
-    Counts(bytes)
+    NumberCounts(bytes)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::fact::Origin;
-use crate::model::{Counts, Survey};
+use crate::model::{NumberCounts, Survey};
 use crate::numbers::NumberSet;
 
 /// `numactl -H`.
@@ -232,7 +232,7 @@ pub fn interrupts(text: &str, source: usize) -> Survey {
         let mut words = rest.split_whitespace();
         let counts = cpus.iter().zip(words.by_ref().take(cpus.len()));
         let counts = counts.flat_map(|(&cpu, count)| Some((cpu, count.parse::<u64>().ok()?)));
-        let counts = Counts(counts.filter(|&(_, count)| count > 0).collect());
+        let counts = NumberCounts(counts.filter(|&(_, count)| count > 0).collect());
         let line = survey.irqs.entry(number).or_default();
         line.counts.set(counts, from("interrupts"));
         // Controller, hardware number and trigger come before what has asked for it.
