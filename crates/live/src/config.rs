@@ -119,20 +119,20 @@ const EXTENDED: u16 = 0x100;
 const DESIGNATED: u32 = 0x0001_0023;
 /// The capability's vendor, and what it is called there.
 const VENDOR: u32 = 0x4e46;
-const IDENTITY: u32 = 1;
-const IDENTITY_BYTES: u32 = 16;
+const REQUESTER_IDS: u32 = 1;
+const CAPABILITY_BYTES: u32 = 16;
 
 /// A capability by which a guest learns requester IDs, which it cannot choose: an adapter's tables name functions by those that
 /// they have in the host. Beside the function's own, it has that of the root port above, with which the guest's processors
 /// access it.
 #[derive(Clone, Copy, Debug)]
-pub struct Identity {
+pub struct RequesterIds {
     /// The capability before it, which names its place.
     before: Option<u16>,
     at: u16,
 }
 
-impl Identity {
+impl RequesterIds {
     /// Behind the function's other extended capabilities.
     pub fn new(register: impl Fn(u16) -> u32) -> Self {
         if matches!(register(EXTENDED), 0 | ALL) {
@@ -140,7 +140,7 @@ impl Identity {
         }
         let next = |at: &u16| Some((register(*at) >> 20) as u16 & 0xffc).filter(|&next| next > *at);
         let last = std::iter::successors(Some(EXTENDED), next).last();
-        Self { before: last, at: 0x1000 - IDENTITY_BYTES as u16 }
+        Self { before: last, at: 0x1000 - CAPABILITY_BYTES as u16 }
     }
 
     /// A doubleword of which the function has `value`, with its requester ID and that of the root port above.
@@ -150,8 +150,8 @@ impl Identity {
         }
         match register.checked_sub(self.at) {
             Some(0) => DESIGNATED,
-            Some(4) => VENDOR | IDENTITY_BYTES << 20,
-            Some(8) => IDENTITY | u32::from(own) << 16,
+            Some(4) => VENDOR | CAPABILITY_BYTES << 20,
+            Some(8) => REQUESTER_IDS | u32::from(own) << 16,
             Some(12) => above.into(),
             _ => value,
         }
@@ -169,10 +169,10 @@ mod tests {
             0x140 => 0x0001_0003,
             _ => 0,
         };
-        let read = |at| Identity::new(space).read(at, space(at), [0x0500, 0x0018]);
+        let read = |at| RequesterIds::new(space).read(at, space(at), [0x0500, 0x0018]);
         assert_eq!([read(0x100), read(0x140)], [0x1401_0001, 0xff01_0003]);
         assert_eq!([0xff0, 0xff4, 0xff8, 0xffc].map(read), [0x0001_0023, 0x0100_4e46, 0x0500_0001, 0x18]);
-        let alone = Identity::new(|_| 0);
+        let alone = RequesterIds::new(|_| 0);
         assert_eq!([0x100, 0x108, 0x140].map(|at| alone.read(at, 7, [1, 2])), [0x0001_0023, 0x0001_0001, 7]);
     }
 

@@ -19,7 +19,7 @@ use vfio_user::{DmaMap, ServedFunction, VfioRefusal};
 use wire::pcie::Bdf;
 use wire::pcie::config::caps::id;
 
-use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, Identity};
+use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds};
 use crate::memory::{GuestBar, LiveMemory};
 
 /// Bytes of configuration space.
@@ -41,7 +41,7 @@ pub struct LiveFunction {
     config: RefCell<GuestConfig>,
     /// Configuration space as the guest first found it.
     fresh: GuestConfig,
-    identity: Identity,
+    requester_ids: RequesterIds,
     /// Kind and number of its interrupt messages.
     messages: (u32, u32),
     /// BAR and bytes of the MSI-X table, which is not the guest's.
@@ -101,14 +101,14 @@ impl LiveFunction {
             ((place & 0b111) as u8, start..start + TABLE_ENTRY * u64::from(messages.1))
         });
         let fresh = GuestConfig::new(places, register);
-        let identity = Identity::new(register);
+        let requester_ids = RequesterIds::new(register);
         Ok(Self {
             device,
             bars,
             memory,
             config: RefCell::new(fresh.clone()),
             fresh,
-            identity,
+            requester_ids,
             messages,
             table,
             irqs: RefCell::default(),
@@ -123,7 +123,7 @@ impl LiveFunction {
         while bytes.len() < count + (offset - first) as usize {
             let at = first as u16 + bytes.len() as u16;
             let value = self.device.config_read(cpu, at).await;
-            let value = self.identity.read(at, value, ids);
+            let value = self.requester_ids.read(at, value, ids);
             bytes.extend(self.config.borrow().read(at, value).to_le_bytes());
         }
         bytes.drain(..(offset - first) as usize);

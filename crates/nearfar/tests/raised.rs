@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use machine::{
-    Action, ComputerScenario, ComputerSetup, Count, DeviceFile, Doc, Figure, HostSetup, Library, LinkGeneration,
-    Provenance,
+    Action, ComputerScenario, ComputerSetup, Count, DeviceFile, Doc, Figure, HostSetup, Library,
+    LinkGeneration, Provenance,
 };
 use nearfar::computer::{self, Counts, FinishedProgram};
 use nearfar::counters::{Kind, Resource};
@@ -71,7 +71,15 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             // What a machine's file does not state is the default.
             let provenance = Provenance::stated("assumed: like a device without extended tags")?;
             let stated = || Figure { value: Count::new(32).expect("not 0"), provenance };
-            more(&mut setup.hosts[number].machine.host.root_complex.peer_reads.get_or_insert_with(stated).value);
+            more(
+                &mut setup.hosts[number]
+                    .machine
+                    .host
+                    .root_complex
+                    .peer_reads
+                    .get_or_insert_with(stated)
+                    .value,
+            );
         }
         Kind::Device | Kind::Tags => {
             let device = device(&mut setup.hosts[number], owner)?;
@@ -87,9 +95,7 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                 (DeviceFile::Gpu(gpu), _) if resource.kind == Kind::Tags => {
                     more(&mut gpu.copy_engine.tags.value)
                 }
-                (DeviceFile::Ntb(ntb), _) if resource.kind == Kind::Tags => {
-                    more(&mut ntb.requesters.value)
-                }
+                (DeviceFile::Ntb(ntb), _) if resource.kind == Kind::Tags => more(&mut ntb.requesters.value),
                 (DeviceFile::Drive(drive), "commands") => {
                     shorter(&mut drive.file.controller.command_interval.value)
                 }
@@ -267,15 +273,15 @@ fn holds(name: &str) -> Vec<bool> {
         all.sort_by(|a, b| b.1.share.total_cmp(&a.1.share));
         let is_same = |a: (&str, &Resource), b: (&str, &Resource)| a.0 == b.0 && a.1.kind == b.1.kind;
         for one in all {
-            let is_other = one.1.on_path && one.1.share > 0.2 && !matches!(one.1.kind, Kind::Link | Kind::Ring);
+            let is_other =
+                one.1.on_path && one.1.share > 0.2 && !matches!(one.1.kind, Kind::Link | Kind::Ring);
             if is_other && !named.iter().chain(&others).any(|&other| is_same(one, other)) && others.len() < 4
             {
                 others.push(one);
             }
         }
         let best = gains.iter().copied().fold(f64::MIN, f64::max);
-        let beaten =
-            others.iter().filter_map(|&one| Some((one, trials.gain(counted.program, one)?)));
+        let beaten = others.iter().filter_map(|&one| Some((one, trials.gain(counted.program, one)?)));
         let beaten = beaten.filter(|(_, gain)| *gain > best + LITTLE).max_by(|a, b| a.1.total_cmp(&b.1));
         let verdict = beaten.is_none() && best > LITTLE;
         let word = if verdict { "holds" } else { "FAILS" };
