@@ -17,7 +17,8 @@ static const char nfn_counters[NFN_COUNTER_COUNT][ETH_GSTRING_LEN] = {
 
 /* Of the driver; then the frames of each channel. */
 static const char nfn_own_counters[][ETH_GSTRING_LEN] = {
-	"rx_rules", "rx_rule_hits", "rx_rules_expired",
+	"rx_rules", "rx_rule_hits", "rx_rules_expired", "rx_rules_late",
+	"doorbells",
 };
 
 #define NFN_OWN_COUNTERS ARRAY_SIZE(nfn_own_counters)
@@ -51,13 +52,18 @@ static void nfn_get_strings(struct net_device *netdev, u32 set, u8 *data)
 static void nfn_get_ethtool_stats(struct net_device *netdev, struct ethtool_stats *stats, u64 *data)
 {
 	struct nfn *nfn = netdev_priv(netdev);
+	u64 doorbells = 0;
 	unsigned int i;
 
+	for (i = 0; i < nfn->channels; i++)
+		doorbells += nfn->channel[i].tx.doorbells + nfn->channel[i].rx.doorbells;
 	for (i = 0; i < NFN_COUNTER_COUNT; i++)
 		*data++ = readq(nfn->bar + NFN_COUNTERS + 8 * i);
 	*data++ = nfn_rules_used(nfn);
 	*data++ = nfn_rule_hits(nfn);
 	*data++ = nfn->rules.expired;
+	*data++ = nfn->rules.late;
+	*data++ = doorbells;
 	for (i = 0; i < nfn->channels; i++) {
 		*data++ = nfn->channel[i].tx_frames;
 		*data++ = nfn->channel[i].rx_frames;

@@ -122,6 +122,7 @@ struct nfn_completion {
 #define NFN_C_END		BIT(0)
 #define NFN_C_TRANSPORT_RIGHT	BIT(3)
 #define NFN_C_FAILED		BIT(5)
+#define NFN_C_STEERED		BIT(6)
 #define NFN_C_HASHED		BIT(7)
 #define NFN_C_HASHED_PORTS	BIT(8)
 
@@ -155,6 +156,7 @@ struct nfn_ring {
 	struct nfn_completion *completions;
 	dma_addr_t descriptors_bus;
 	dma_addr_t completions_bus;
+	u64 doorbells;
 	u8 log2;
 	u16 tail;
 	u16 done;
@@ -189,6 +191,22 @@ struct nfn_rule {
 	u32 flow_id;
 	u16 queue;
 	bool dead;
+	/* Where its frames come from before: see nfn_rule_write(). */
+	struct nfn_channel *before;
+	struct nfn_channel *last;
+};
+
+/*
+ * Frames that a flow's new channel has to leave in its ring until those in the old ones are with
+ * the stack.
+ */
+struct nfn_fence {
+	struct nfn_channel *from[2];
+	unsigned long made;
+	unsigned long until;
+	u16 queue;
+	bool shut;
+	bool holds;
 };
 
 /* Rules have the numbers that the device knows them by. */
@@ -197,13 +215,16 @@ struct nfn_rules {
 	/* Owns all below but the registers, which are the worker's. */
 	spinlock_t lock;
 	struct nfn_rule *rule;
+	struct nfn_fence *fence;
 	DECLARE_BITMAP(used, NFN_MAX_RULES);
 	DECLARE_BITMAP(changed, NFN_MAX_RULES);
 	DECLARE_HASHTABLE(by_flow, NFN_LOG2_FLOWS);
 	u64 expired;
+	/* Moves that did not wait long enough for an old ring. */
+	u64 late;
 	/* Held for the registers of a rule. */
 	struct mutex registers;
-	struct work_struct update;
+	struct delayed_work update;
 	struct delayed_work expire;
 	/* Who decides in place of this driver. */
 	struct nfn_steering __rcu *steering;
@@ -253,7 +274,10 @@ void nfn_rules_clear(struct nfn *nfn);
 unsigned int nfn_rules_used(struct nfn *nfn);
 u64 nfn_rule_hits(struct nfn *nfn);
 int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 queue, u32 flow_id);
+bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number);
 #else
+static inline bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number) { return true; }
+
 static inline int nfn_map_cpus(struct nfn *nfn) { return 0; }
 static inline void nfn_unmap_cpus(struct nfn *nfn) { }
 static inline int nfn_rules_init(struct nfn *nfn) { return 0; }
@@ -268,6 +292,7 @@ int nfn_channel_alloc(struct nfn_channel *channel);
 void nfn_channel_free(struct nfn_channel *channel);
 void nfn_channel_start(struct nfn_channel *channel);
 void nfn_channel_stop(struct nfn_channel *channel);
+bool nfn_channel_is_drained(struct nfn_channel *channel);
 int nfn_poll(struct napi_struct *napi, int budget);
 netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev);
 

@@ -6,6 +6,7 @@
 #include <linux/types.h>
 
 struct net_device;
+struct nfn_channel;
 
 /* What a rule matches of a packet of IPv4, all of it. */
 struct nfn_flow {
@@ -18,8 +19,12 @@ struct nfn_flow {
 
 /* Who decides where flows go, for several functions that are one NIC. */
 struct nfn_steering {
-	/* A flow is read on another processor. Returns the number of its rule, or an error. */
-	int (*steer)(struct nfn_steering *steering, const struct nfn_flow *flow, unsigned int cpu);
+	/*
+	 * A flow whose frames come by a channel is read on another processor. Returns the number of
+	 * its rule, or an error.
+	 */
+	int (*steer)(struct nfn_steering *steering, const struct nfn_flow *flow,
+		     struct nfn_channel *from, unsigned int cpu);
 	/* A function has lost its rules. */
 	void (*restore)(struct nfn_steering *steering, struct net_device *netdev);
 };
@@ -28,9 +33,16 @@ struct nfn_steering {
 int nfn_take_rules(struct net_device *netdev, struct nfn_steering *steering);
 void nfn_give_rules(struct net_device *netdev);
 
-/* A flow comes by this function, to the queue of a processor. May sleep. */
-void nfn_rule_write(struct net_device *netdev, unsigned int number, const struct nfn_flow *flow,
-		    unsigned int cpu);
+/*
+ * A flow comes by this function, to the queue of a processor, whose channel is returned: behind
+ * what is in the rings of the channel where its rule led `before`, and of that by which its `last`
+ * frames came. -EAGAIN if frames wait for an earlier move. May sleep.
+ */
+struct nfn_channel *nfn_rule_write(struct net_device *netdev, unsigned int number,
+				   const struct nfn_flow *flow, unsigned int cpu,
+				   struct nfn_channel *before, struct nfn_channel *last);
+/* No frames of this function wait for other channels any more. */
+void nfn_drop_fences(struct net_device *netdev);
 void nfn_rule_erase(struct net_device *netdev, unsigned int number);
 /* How long a rule was not used, or an error. */
 int nfn_rule_age(struct net_device *netdev, unsigned int number, u32 *age_us);

@@ -62,16 +62,51 @@ static void nfn_ring_start(struct nfn_ring *ring, unsigned int vector)
 	writel(NFN_Q_ENABLE | NFN_Q_TO_RING, ring->registers + NFN_Q_CONTROL);
 }
 
-static struct nfn_completion *nfn_ring_next(struct nfn_ring *ring)
+static struct nfn_completion *nfn_ring_peek(struct nfn_ring *ring)
 {
-	struct nfn_completion *completion = &ring->completions[nfn_ring_index(ring, ring->seen)];
-	u8 owner = !((ring->seen >> ring->log2) & 1);
+	u16 seen = READ_ONCE(ring->seen);
+	struct nfn_completion *completion = &ring->completions[nfn_ring_index(ring, seen)];
+	u8 owner = !((seen >> ring->log2) & 1);
 
 	if ((READ_ONCE(completion->owner) & 1) != owner)
 		return NULL;
 	dma_rmb();
-	ring->seen++;
 	return completion;
+}
+
+static struct nfn_completion *nfn_ring_next(struct nfn_ring *ring)
+{
+	struct nfn_completion *completion = nfn_ring_peek(ring);
+
+	if (completion)
+		WRITE_ONCE(ring->seen, ring->seen + 1);
+	return completion;
+}
+
+/* Whether the stack has all that has been received; another processor may ask. */
+bool nfn_channel_is_drained(struct nfn_channel *channel)
+{
+	if (!channel->rx_slots || nfn_ring_peek(&channel->rx))
+		return !channel->rx_slots;
+	/* What was taken from the ring was taken by a poll that has ended. */
+	smp_rmb();
+	return !test_bit(NAPI_STATE_SCHED, &channel->napi.state);
+}
+
+static bool nfn_rx_is_in_turn(struct nfn_channel *channel)
+{
+	struct nfn_completion *completion = nfn_ring_peek(&channel->rx);
+
+	if (!completion || !(le16_to_cpu(completion->flags) & NFN_C_STEERED))
+		return true;
+	return nfn_is_in_turn(channel, le16_to_cpu(completion->rule));
+}
+
+static void nfn_ring_doorbell(struct nfn_ring *ring)
+{
+	ring->doorbells++;
+	/* Orders the descriptors before the doorbell. */
+	writel(ring->tail, ring->registers + NFN_Q_TAIL);
 }
 
 static void nfn_ring_arm(struct nfn_ring *ring, u16 seen)
@@ -196,8 +231,7 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 		if (nfn_tx_room(ring) > MAX_SKB_FRAGS + 1)
 			netif_tx_start_queue(queue);
 	}
-	/* writel() orders the descriptors before the doorbell. */
-	writel(tail, ring->registers + NFN_Q_TAIL);
+	nfn_ring_doorbell(ring);
 	return NETDEV_TX_OK;
 
 unmap:
@@ -237,7 +271,7 @@ static void nfn_rx_refill(struct nfn_channel *channel)
 		ring->tail++;
 	}
 	if (ring->tail != before)
-		writel(ring->tail, ring->registers + NFN_Q_TAIL);
+		nfn_ring_doorbell(ring);
 }
 
 static void nfn_rx_deliver(struct nfn_channel *channel, struct sk_buff *skb, u32 hash, u16 flags)
@@ -300,14 +334,21 @@ int nfn_poll(struct napi_struct *napi, int budget)
 {
 	struct nfn_channel *channel = container_of(napi, struct nfn_channel, napi);
 	struct nfn_completion *completion;
+	bool waits = false;
 	int received = 0;
 
 	nfn_tx_poll(channel, budget);
-	while (received < budget && (completion = nfn_ring_next(&channel->rx))) {
+	while (received < budget) {
+		waits = !nfn_rx_is_in_turn(channel);
+		completion = waits ? NULL : nfn_ring_next(&channel->rx);
+		if (!completion)
+			break;
 		nfn_rx_buffer(channel, completion);
 		received++;
 	}
 	nfn_rx_refill(channel);
+	if (waits)
+		return budget;
 	if (received < budget && napi_complete_done(napi, received)) {
 		nfn_ring_arm(&channel->tx, channel->tx.done);
 		nfn_ring_arm(&channel->rx, channel->rx.done);

@@ -81,19 +81,94 @@ static void nfn_erase_own(struct nfn *nfn, unsigned int number)
 		nfn_command(nfn, NFN_RULE_REMOVE | NFN_RULE_OF_SWITCH);
 }
 
-void nfn_rule_write(struct net_device *netdev, unsigned int number, const struct nfn_flow *flow,
-		    unsigned int cpu)
+/* How long frames wait at most for those of an old channel. */
+#define NFN_FENCE (HZ / 4)
+/* How long a move waits at most for the first frame of the one before. */
+#define NFN_MOVE (HZ / 5)
+
+static int nfn_shut_fence(struct nfn_rules *rules, unsigned int number, u16 queue,
+			  struct nfn_channel *before, struct nfn_channel *last)
+{
+	struct nfn_fence *fence = &rules->fence[number];
+
+	/* One move after the other, unless the flow has no frames. */
+	if (READ_ONCE(fence->shut) && time_before(jiffies, fence->made + NFN_MOVE))
+		return -EAGAIN;
+	WRITE_ONCE(fence->shut, false);
+	/* Open while it changes. */
+	smp_wmb();
+	fence->from[0] = before;
+	fence->from[1] = last;
+	fence->queue = queue;
+	fence->holds = false;
+	fence->made = jiffies;
+	/* After what it says; pairs with nfn_is_in_turn(). */
+	smp_store_release(&fence->shut, true);
+	return 0;
+}
+
+/*
+ * Frames may be in a flow's old ring when its rule leads to a new one. The device writes those of
+ * the old one first, but another processor takes them from there.
+ */
+bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number)
+{
+	struct nfn_rules *rules = &channel->nfn->rules;
+	struct nfn_fence *fence;
+	unsigned int i;
+
+	if (number >= rules->count)
+		return true;
+	fence = &rules->fence[number];
+	/* Before what it says; pairs with nfn_shut_fence(). */
+	if (!smp_load_acquire(&fence->shut) || READ_ONCE(fence->queue) != channel->number)
+		return true;
+	if (!fence->holds) {
+		fence->until = jiffies + NFN_FENCE;
+		fence->holds = true;
+	}
+	for (i = 0; i < ARRAY_SIZE(fence->from); i++) {
+		struct nfn_channel *from = READ_ONCE(fence->from[i]);
+
+		if (!from || from == channel || nfn_channel_is_drained(from))
+			continue;
+		if (time_before(jiffies, fence->until))
+			return false;
+		rules->late++;
+	}
+	WRITE_ONCE(fence->shut, false);
+	return true;
+}
+
+void nfn_drop_fences(struct net_device *netdev)
+{
+	struct nfn_rules *rules = &((struct nfn *)netdev_priv(netdev))->rules;
+	unsigned int number;
+
+	for (number = 0; number < rules->count; number++)
+		WRITE_ONCE(rules->fence[number].shut, false);
+	synchronize_net();
+}
+EXPORT_SYMBOL_GPL(nfn_drop_fences);
+
+struct nfn_channel *nfn_rule_write(struct net_device *netdev, unsigned int number,
+				   const struct nfn_flow *flow, unsigned int cpu,
+				   struct nfn_channel *before, struct nfn_channel *last)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int queue = 0;
+	int err;
 
 	while (queue < nfn->channels && nfn_cpu(nfn, queue) != cpu)
 		queue++;
 	if (number >= nfn->rules.count || queue == nfn->channels)
-		return;
+		return ERR_PTR(-ERANGE);
 	mutex_lock(&nfn->rules.registers);
-	nfn_write_own(nfn, number, flow, queue);
+	err = nfn_shut_fence(&nfn->rules, number, queue, before, last);
+	if (!err)
+		nfn_write_own(nfn, number, flow, queue);
 	mutex_unlock(&nfn->rules.registers);
+	return err ? ERR_PTR(err) : &nfn->channel[queue];
 }
 EXPORT_SYMBOL_GPL(nfn_rule_write);
 
@@ -138,9 +213,10 @@ EXPORT_SYMBOL_GPL(nfn_cpu_of_queue);
 /* Writes what has changed to the device. */
 static void nfn_rules_update(struct work_struct *work)
 {
-	struct nfn *nfn = container_of(work, struct nfn, rules.update);
+	struct nfn *nfn = container_of(to_delayed_work(work), struct nfn, rules.update);
 	struct nfn_rules *rules = &nfn->rules;
 	unsigned int number;
+	bool again = false;
 
 	mutex_lock(&rules->registers);
 	for_each_set_bit(number, rules->changed, rules->count) {
@@ -151,6 +227,14 @@ static void nfn_rules_update(struct work_struct *work)
 		__clear_bit(number, rules->changed);
 		spin_unlock_bh(&rules->lock);
 		if (!rule.dead) {
+			if (nfn_shut_fence(rules, number, rule.queue, rule.before, rule.last)) {
+				spin_lock_bh(&rules->lock);
+				__set_bit(number, rules->changed);
+				spin_unlock_bh(&rules->lock);
+				again = true;
+				continue;
+			}
+			rules->rule[number].before = &nfn->channel[rule.queue];
 			nfn_write_own(nfn, number, &rule.flow, rule.queue);
 			continue;
 		}
@@ -160,6 +244,8 @@ static void nfn_rules_update(struct work_struct *work)
 		spin_unlock_bh(&rules->lock);
 	}
 	mutex_unlock(&rules->registers);
+	if (again)
+		schedule_delayed_work(&rules->update, 1);
 }
 
 static void nfn_rule_kill(struct nfn_rules *rules, unsigned int number)
@@ -188,7 +274,7 @@ static void nfn_rules_expire(struct work_struct *work)
 		rules->expired++;
 	}
 	spin_unlock_bh(&rules->lock);
-	schedule_work(&rules->update);
+	schedule_delayed_work(&rules->update, 0);
 	schedule_delayed_work(&rules->expire, NFN_EXPIRE);
 }
 
@@ -196,6 +282,7 @@ int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	struct nfn_rules *rules = &nfn->rules;
+	struct nfn_channel *from = &nfn->channel[skb_get_rx_queue(skb)];
 	struct nfn_steering *steering;
 	struct nfn_rule *rule;
 	struct nfn_flow flow;
@@ -206,7 +293,7 @@ int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 
 		return -EPROTONOSUPPORT;
 	steering = rcu_dereference(rules->steering);
 	if (steering)
-		return steering->steer(steering, &flow, nfn_cpu(nfn, queue));
+		return steering->steer(steering, &flow, from, nfn_cpu(nfn, queue));
 	hash = nfn_flow_hash(&flow);
 	spin_lock_bh(&rules->lock);
 	hash_for_each_possible(rules->by_flow, rule, node, hash) {
@@ -225,12 +312,14 @@ int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 
 		rule = &rules->rule[number];
 		rule->flow = flow;
 		rule->dead = false;
+		rule->before = NULL;
 		hash_add(rules->by_flow, &rule->node, hash);
 	}
 	rules->rule[number].queue = queue;
 	rules->rule[number].flow_id = flow_id;
+	rules->rule[number].last = from;
 	__set_bit(number, rules->changed);
-	schedule_work(&rules->update);
+	schedule_delayed_work(&rules->update, 0);
 unlock:
 	spin_unlock_bh(&rules->lock);
 	return number;
@@ -250,7 +339,7 @@ void nfn_rules_restore(struct nfn *nfn)
 	spin_lock_bh(&rules->lock);
 	bitmap_copy(rules->changed, rules->used, rules->count);
 	spin_unlock_bh(&rules->lock);
-	schedule_work(&rules->update);
+	schedule_delayed_work(&rules->update, 0);
 }
 
 void nfn_rules_clear(struct nfn *nfn)
@@ -266,8 +355,8 @@ void nfn_rules_clear(struct nfn *nfn)
 			nfn_rule_kill(rules, number);
 	}
 	spin_unlock_bh(&rules->lock);
-	schedule_work(&rules->update);
-	flush_work(&rules->update);
+	mod_delayed_work(system_wq, &rules->update, 0);
+	flush_delayed_work(&rules->update);
 }
 
 /* How many frames the device has found rules for, of those that it has now. */
@@ -349,13 +438,15 @@ int nfn_rules_init(struct nfn *nfn)
 	spin_lock_init(&rules->lock);
 	mutex_init(&rules->registers);
 	hash_init(rules->by_flow);
-	INIT_WORK(&rules->update, nfn_rules_update);
+	INIT_DELAYED_WORK(&rules->update, nfn_rules_update);
 	INIT_DELAYED_WORK(&rules->expire, nfn_rules_expire);
 	if (!(nfn->features & NFN_FEATURE_RULES))
 		return 0;
 	rules->count = min_t(unsigned int, readl(nfn->bar + NFN_TABLES) & 0xffff, NFN_MAX_RULES);
 	rules->rule = devm_kcalloc(&nfn->pdev->dev, rules->count, sizeof(*rules->rule), GFP_KERNEL);
-	if (!rules->rule)
+	rules->fence = devm_kcalloc(&nfn->pdev->dev, rules->count, sizeof(*rules->fence),
+				    GFP_KERNEL);
+	if (!rules->rule || !rules->fence)
 		return -ENOMEM;
 	schedule_delayed_work(&rules->expire, NFN_EXPIRE);
 	return 0;
@@ -366,5 +457,5 @@ void nfn_rules_exit(struct nfn *nfn)
 	if (!nfn->rules.count)
 		return;
 	cancel_delayed_work_sync(&nfn->rules.expire);
-	cancel_work_sync(&nfn->rules.update);
+	cancel_delayed_work_sync(&nfn->rules.update);
 }

@@ -249,3 +249,82 @@ fn queues_of_a_real_interface_are_placed_and_set_back() {
     assert!(undone.0, "{undone:?}");
     assert_eq!(back, before);
 }
+
+/// A card that is a shadow of itself: what each finding costs is simulated, and told with the machine that stands for this one.
+#[test]
+fn costs_of_findings_are_simulated() {
+    let folder = folder("cost");
+    let lspci = "00:01.0 PCI bridge [0604]: Intel [8086:6f04]\n\tNUMA node: 0\n\tBus: primary=00, secondary=01, subordinate=01\n\
+                 \tCapabilities: [90] Express (v2) Root Port (Slot+), MSI 00\n\t\tDevCap:\tMaxPayload 256 bytes\n\
+                 \t\tLnkCap:\tPort #0, Speed 8GT/s, Width x8, ASPM L1\n\t\tLnkSta:\tSpeed 8GT/s, Width x4\n\n\
+                 01:00.0 Ethernet controller [0200]: Mellanox [15b3:1013]\n\tNUMA node: 0\n\
+                 \tCapabilities: [60] Express (v2) Endpoint, MSI 00\n\t\tDevCap:\tMaxPayload 256 bytes\n\t\t\tExtTag+\n\
+                 \t\tDevCtl:\tCorrErr-\n\t\t\tRlxdOrd- ExtTag-\n\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes\n\
+                 \t\tLnkCap:\tPort #0, Speed 8GT/s, Width x8, ASPM L1\n\t\tLnkSta:\tSpeed 8GT/s, Width x4\n";
+    let cpu = |cpu: u32| {
+        format!(
+            "processor\t: {cpu}\nmodel name\t: Intel(R) Xeon(R) CPU E5-2630 v4 @ 2.20GHz\nphysical id\t: {}\ncore id\t: {}\n\n",
+            cpu / 10,
+            cpu % 10
+        )
+    };
+    std::fs::write(folder.join("lspci.txt"), lspci).unwrap();
+    std::fs::write(folder.join("cpuinfo.txt"), (0..20).map(cpu).collect::<String>()).unwrap();
+    let all = said(
+        &folder,
+        &["inspect", "lspci.txt", "cpuinfo.txt", "--cost", "--svg", "page.html", "--json", "-"],
+    );
+    let json: serde_json::Value = serde_json::from_str(&all).unwrap();
+    let found = |id: &str| {
+        let all = json["findings"].as_array().unwrap();
+        all.iter()
+            .find(|finding| finding["id"].as_str().unwrap().starts_with(id))
+            .unwrap_or_else(|| panic!("{id}: {all:?}"))
+            .clone()
+    };
+    let link = found("link-below-possible/");
+    assert!(link["cost_source"].as_str().unwrap().starts_with("simulated as dell-t430"), "{link}");
+    let share = link["cost_share"].as_f64().unwrap();
+    assert!((0.4..0.55).contains(&share), "half of the lanes: {link}");
+    assert!(found("few-tags/")["cost_share"].as_f64().unwrap() > 0.02);
+    // Two sockets: what the NIC would lose at the other one.
+    let far = &json["simulated"][0];
+    assert!(far["change_pct"].as_f64().unwrap() < -3.0 && far["relative"] == "dell-t430", "{far}");
+    let page = std::fs::read_to_string(folder.join("page.html")).unwrap();
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && page.contains("<li id=\"link-below-possible/0000:01:00.0\">"),
+        "{page}"
+    );
+}
+
+/// What MLC measured of each node's memory determines two figures; the machine with them is simulated as measured.
+#[test]
+fn latencies_of_mlc_determine_two_figures() {
+    let folder = folder("fit-mlc");
+    let mlc = "Intel(R) Memory Latency Checker - v3.9\nMeasuring idle latencies (in ns)...\n\t\tNuma node\nNuma node\t     0\t     1\t\n\
+               \x20      0\t  95.0\t 150.0\t\n       1\t 150.4\t  95.2\t\n\n";
+    std::fs::write(folder.join("mlc.txt"), mlc).unwrap();
+    let text = said(&folder, &["fit", "mlc.txt", "--machine", "dell-t430", "-o", "mine.toml", "--json", "-"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let figures = json["figures"].as_array().unwrap();
+    let paths: Vec<_> = figures.iter().map(|figure| figure["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["host.dram.access", "host.interconnect.latency"]);
+    for figure in figures {
+        let off = figure["after_ns"].as_f64().unwrap() / figure["measured_ns"].as_f64().unwrap() - 1.0;
+        assert!(off.abs() < 0.01, "{figure}");
+    }
+    let again = said(&folder, &["compare", "mlc.txt", "--machine", "mine.toml", "--json", "-"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&again).unwrap();
+    let errors: Vec<f64> = rows.iter().filter_map(|row| row["error_pct"].as_f64()).collect();
+    assert!(errors.len() == 4 && errors.iter().all(|error| error.abs() < 2.0), "{errors:?}");
+    // A machine must be named, and other tools determine nothing.
+    let refused = |arguments: &[&str], wanted: &str| {
+        let output = nearfar(&folder, arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && told.contains(wanted), "{told}");
+    };
+    refused(&["fit", "mlc.txt", "-o", "x.toml"], "--machine");
+    std::fs::write(folder.join("stream.txt"), "STREAM version\nBest Rate MB/s\nCopy: 10000.0 0.1 0.1 0.1\n")
+        .unwrap();
+    refused(&["fit", "stream.txt", "--machine", "dell-t430", "-o", "x.toml"], "idle latencies");
+}

@@ -53,9 +53,9 @@ impl GuestConfig {
         let mut is_upper = false;
         for bar in 0..6 {
             let at = header::BAR0 + 4 * bar;
-            // Kinds of BARs are in the lowest bits; the upper half of an address has none.
-            let kind = if is_upper { 0 } else { register(at) & 0xf };
-            own.insert(at, (ALL, kind));
+            // Kinds of BARs are in the lowest bits, and stay; the upper half of an address has none.
+            let (address, kind) = if is_upper { (ALL, 0) } else { (!0xf, register(at) & 0xf) };
+            own.insert(at, (address, kind));
             is_upper = !is_upper && kind & 0b111 == 0b100;
         }
         own.insert(ROM, (ALL, 0));
@@ -80,6 +80,16 @@ impl GuestConfig {
         Self { own, device_control: places.express.map(|at| at + 8) }
     }
 
+    /// Where the guest has a memory BAR whose accesses it has turned on.
+    pub fn bar(&self, number: u8) -> Option<u64> {
+        let own = |at: u16| self.own.get(&at).map_or(0, |(_, own)| *own);
+        let at = header::BAR0 + 4 * u16::from(number);
+        let low = own(at);
+        let is_on = own(header::COMMAND) & u32::from(header::COMMAND_MEMORY) != 0 && low & 1 == 0;
+        let high = if low & 0b111 == 0b100 { own(at + 4) } else { 0 };
+        is_on.then_some(u64::from(high) << 32 | u64::from(low & !0xf))
+    }
+
     /// A doubleword as the guest reads it, of which the function has `value`.
     pub fn read(&self, register: u16, value: u32) -> u32 {
         let (mask, own) = self.own.get(&register).copied().unwrap_or_default();
@@ -90,9 +100,7 @@ impl GuestConfig {
     pub fn write(&mut self, register: u16, value: u32, bytes: u32) -> Option<ConfigWish> {
         let (mask, own) = self.own.get_mut(&register)?;
         let changed = *mask & bytes;
-        // BARs keep their kinds.
-        let kind = if (header::BAR0..header::BAR0 + 24).contains(&register) { *own & 0xf } else { 0 };
-        let before = std::mem::replace(own, *own & !changed | value & changed | kind);
+        let before = std::mem::replace(own, *own & !changed | value & changed);
         let turned = (before ^ *own) & u32::from(header::COMMAND_BUS_MASTER);
         if register == header::COMMAND && turned != 0 {
             return Some(ConfigWish::Master(*own & turned != 0));
@@ -105,9 +113,68 @@ impl GuestConfig {
     }
 }
 
+/// Start of extended configuration space.
+const EXTENDED: u16 = 0x100;
+/// Designated vendor-specific extended capability (base spec 7.9.6), version 1.
+const DESIGNATED: u32 = 0x0001_0023;
+/// The capability's vendor, and what it is called there.
+const VENDOR: u32 = 0x4e46;
+const REQUESTER_IDS: u32 = 1;
+const CAPABILITY_BYTES: u32 = 16;
+
+/// A capability by which a guest learns requester IDs, which it cannot choose: an adapter's tables name functions by those that
+/// they have in the host. Beside the function's own, it has that of the root port above, with which the guest's processors
+/// access it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequesterIds {
+    /// The capability before it, which names its place.
+    before: Option<u16>,
+    at: u16,
+}
+
+impl RequesterIds {
+    /// Behind the function's other extended capabilities.
+    pub fn new(register: impl Fn(u16) -> u32) -> Self {
+        if matches!(register(EXTENDED), 0 | ALL) {
+            return Self { before: None, at: EXTENDED };
+        }
+        let next = |at: &u16| Some((register(*at) >> 20) as u16 & 0xffc).filter(|&next| next > *at);
+        let last = std::iter::successors(Some(EXTENDED), next).last();
+        Self { before: last, at: 0x1000 - CAPABILITY_BYTES as u16 }
+    }
+
+    /// A doubleword of which the function has `value`, with its requester ID and that of the root port above.
+    pub fn read(self, register: u16, value: u32, [own, above]: [u16; 2]) -> u32 {
+        if Some(register) == self.before {
+            return value & 0xf_ffff | u32::from(self.at) << 20;
+        }
+        match register.checked_sub(self.at) {
+            Some(0) => DESIGNATED,
+            Some(4) => VENDOR | CAPABILITY_BYTES << 20,
+            Some(8) => REQUESTER_IDS | u32::from(own) << 16,
+            Some(12) => above.into(),
+            _ => value,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_learns_requester_ids_behind_the_other_capabilities() {
+        let space = |at: u16| match at {
+            0x100 => 0x1401_0001,
+            0x140 => 0x0001_0003,
+            _ => 0,
+        };
+        let read = |at| RequesterIds::new(space).read(at, space(at), [0x0500, 0x0018]);
+        assert_eq!([read(0x100), read(0x140)], [0x1401_0001, 0xff01_0003]);
+        assert_eq!([0xff0, 0xff4, 0xff8, 0xffc].map(read), [0x0001_0023, 0x0100_4e46, 0x0500_0001, 0x18]);
+        let alone = RequesterIds::new(|_| 0);
+        assert_eq!([0x100, 0x108, 0x140].map(|at| alone.read(at, 7, [1, 2])), [0x0001_0023, 0x0001_0001, 7]);
+    }
 
     #[test]
     fn a_guest_moves_its_own_bars_and_not_the_functions() {
@@ -118,8 +185,13 @@ mod tests {
         });
         assert_eq!([config.read(0x10, 0x9000_000c), config.read(0x14, 0x380)], [0xc, 0]);
         assert_eq!(config.write(0x10, ALL, ALL), None);
-        assert_eq!(config.read(0x10, 0x9000_000c) & 0xf, 0xf);
+        assert_eq!(config.read(0x10, 0x9000_000c), 0xffff_fffc, "a BAR keeps its kind");
         assert_eq!(config.read(0, 0x1234_8086), 0x1234_8086, "the rest is the function's");
+        config.write(0x10, 0x4000_0000, ALL);
+        config.write(0x14, 0x1, ALL);
+        assert_eq!(config.bar(0), None, "its accesses are off");
+        config.write(4, 2, 0xff);
+        assert_eq!(config.bar(0), Some(0x1_4000_0000));
     }
 
     #[test]

@@ -16,10 +16,11 @@ use platform::pci::PciDevice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vfio_user::request::CONFIG_REGION;
 use vfio_user::{DmaMap, ServedFunction, VfioRefusal};
+use wire::pcie::Bdf;
 use wire::pcie::config::caps::id;
 
-use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig};
-use crate::memory::LiveMemory;
+use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds};
+use crate::memory::{GuestBar, LiveMemory};
 
 /// Bytes of configuration space.
 const CONFIG_BYTES: u64 = 4096;
@@ -40,6 +41,7 @@ pub struct LiveFunction {
     config: RefCell<GuestConfig>,
     /// Configuration space as the guest first found it.
     fresh: GuestConfig,
+    requester_ids: RequesterIds,
     /// Kind and number of its interrupt messages.
     messages: (u32, u32),
     /// BAR and bytes of the MSI-X table, which is not the guest's.
@@ -99,12 +101,14 @@ impl LiveFunction {
             ((place & 0b111) as u8, start..start + TABLE_ENTRY * u64::from(messages.1))
         });
         let fresh = GuestConfig::new(places, register);
+        let requester_ids = RequesterIds::new(register);
         Ok(Self {
             device,
             bars,
             memory,
             config: RefCell::new(fresh.clone()),
             fresh,
+            requester_ids,
             messages,
             table,
             irqs: RefCell::default(),
@@ -112,12 +116,14 @@ impl LiveFunction {
         })
     }
 
-    async fn config_read(&self, cpu: &Cpu, offset: u64, count: usize) -> Vec<u8> {
+    async fn config_read(&self, cpu: &Cpu, (offset, count): (u64, usize), above: Option<Bdf>) -> Vec<u8> {
+        let ids = [self.device.address().bdf, above.unwrap_or_default()].map(Bdf::bits);
         let mut bytes = Vec::with_capacity(count + 4);
         let first = offset & !3;
         while bytes.len() < count + (offset - first) as usize {
             let at = first as u16 + bytes.len() as u16;
             let value = self.device.config_read(cpu, at).await;
+            let value = self.requester_ids.read(at, value, ids);
             bytes.extend(self.config.borrow().read(at, value).to_le_bytes());
         }
         bytes.drain(..(offset - first) as usize);
@@ -142,6 +148,17 @@ impl LiveFunction {
                 Some(ConfigWish::Reset) => drop(self.device.reset(cpu).await),
                 None => {}
             }
+        }
+        self.place_bars();
+    }
+
+    /// Other functions reach BARs where the guest has put them.
+    fn place_bars(&self) {
+        let bdf = self.device.address().bdf;
+        for number in 0..6 {
+            let place = self.config.borrow().bar(number).zip(self.device.bar(number));
+            let bar = place.map(|(guest, bar)| GuestBar { guest, host: bar.start.0, length: bar.length });
+            self.memory.place_bar(bdf, number, bar);
         }
     }
 
@@ -201,6 +218,7 @@ impl LiveFunction {
         self.device.set_master(cpu, false).await;
         let _ = self.device.reset(cpu).await;
         *self.config.borrow_mut() = self.fresh.clone();
+        self.place_bars();
         self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
     }
 }
@@ -254,13 +272,14 @@ impl ServedFunction for Attended<'_, '_> {
 
     fn read(&mut self, region: u32, offset: u64, into: &mut [u8]) {
         let count = into.len();
+        let above = self.kernel.root_port_of(self.function.device.address());
         let read = self.run(async move |function, cpu| match function.bars.get(region as usize) {
             Some(Some(bar)) => {
                 let mut bytes = vec![0; count];
                 bar.read(&cpu, offset, &mut bytes).await;
                 bytes
             }
-            _ => function.config_read(&cpu, offset, count).await,
+            _ => function.config_read(&cpu, (offset, count), above).await,
         });
         match read {
             Some(bytes) => into.copy_from_slice(&bytes),
@@ -321,6 +340,7 @@ impl ServedFunction for Attended<'_, '_> {
         self.run(async |function, cpu| {
             let _ = function.device.reset(&cpu).await;
             *function.config.borrow_mut() = function.fresh.clone();
+            function.place_bars();
         });
     }
 }

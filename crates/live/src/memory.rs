@@ -4,22 +4,49 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use hardware::root::OutsideMemory;
-use units::Iova;
+use units::{HostPhysical, Iova};
 use vfio_user::ClientMemory;
 use wire::pcie::Bdf;
 
+/// A BAR, as a guest and as its host have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuestBar {
+    /// The guest's address.
+    pub guest: u64,
+    /// The host's address.
+    pub host: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
 /// What each function of a host may access.
 #[derive(Default)]
-pub struct LiveMemory(RefCell<BTreeMap<u16, ClientMemory>>);
+pub struct LiveMemory {
+    maps: RefCell<BTreeMap<u16, ClientMemory>>,
+    /// The guest's BARs, by function and number: functions reach each other's as by VFIO, which maps them as memory.
+    bars: RefCell<BTreeMap<(u16, u8), GuestBar>>,
+}
 
 impl LiveMemory {
     /// Changes what a function may access.
     pub fn of<R>(&self, function: Bdf, change: impl FnOnce(&mut ClientMemory) -> R) -> R {
-        change(self.0.borrow_mut().entry(function.bits()).or_default())
+        change(self.maps.borrow_mut().entry(function.bits()).or_default())
     }
 
-    fn with<R>(&self, function: Bdf, access: impl FnOnce(&ClientMemory) -> R) -> Option<R> {
-        self.0.borrow().get(&function.bits()).map(access)
+    /// Says where the guest has a function's BAR, if it is on.
+    pub fn place_bar(&self, function: Bdf, number: u8, bar: Option<GuestBar>) {
+        let mut bars = self.bars.borrow_mut();
+        match bar {
+            Some(bar) => drop(bars.insert((function.bits(), number), bar)),
+            None => drop(bars.remove(&(function.bits(), number))),
+        }
+    }
+
+    fn with<R>(&self, requester: Bdf, access: impl FnOnce(&ClientMemory) -> R) -> Option<R> {
+        let maps = self.maps.borrow();
+        // Requesters behind an NTB have IDs of its bus, and may access what it may.
+        let adapter = Bdf::new(requester.bus(), 0, 0);
+        maps.get(&requester.bits()).or_else(|| maps.get(&adapter.bits())).map(access)
     }
 }
 
@@ -40,5 +67,35 @@ impl OutsideMemory for LiveMemory {
 
     fn write(&self, requester: Bdf, address: Iova, from: &[u8]) {
         self.with(requester, |memory| memory.write(address.get(), from));
+    }
+
+    fn device(&self, requester: Bdf, address: Iova, length: u32) -> Option<HostPhysical> {
+        self.with(requester, |_| ())?;
+        let end = address.get().checked_add(length.max(1).into())?;
+        let bars = self.bars.borrow();
+        let holds =
+            |bar: &&GuestBar| bar.guest <= address.get() && end <= bar.guest.saturating_add(bar.length);
+        bars.values().find(holds).map(|bar| HostPhysical::new(bar.host + (address.get() - bar.guest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_reach_the_bars_of_others_where_the_guest_has_them() {
+        let memory = LiveMemory::default();
+        let (drive, adapter) = (Bdf::new(2, 0, 0), Bdf::new(3, 0, 0));
+        let bar = GuestBar { guest: 0x8000, host: 0x9_0000, length: 0x1000 };
+        memory.place_bar(drive, 0, Some(bar));
+        let reaches = |who, at, length| memory.device(who, Iova::new(at), length).map(HostPhysical::get);
+        assert_eq!(reaches(adapter, 0x8010, 4), None, "who has no client reaches nothing");
+        memory.of(adapter, |_| ());
+        assert_eq!(reaches(adapter, 0x8010, 4), Some(0x9_0010));
+        assert_eq!(reaches(Bdf::new(3, 5, 0), 0x8ffc, 4), Some(0x9_0ffc), "a requester behind it");
+        assert_eq!([reaches(adapter, 0x8ffe, 4), reaches(adapter, 0x7fff, 1)], [None, None]);
+        memory.place_bar(drive, 0, None);
+        assert_eq!(reaches(adapter, 0x8010, 4), None);
     }
 }

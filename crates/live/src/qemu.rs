@@ -14,6 +14,9 @@ pub struct GuestSize {
     pub memory_mib: u32,
     /// Virtual processors.
     pub cpus: u32,
+    /// NUMA nodes, which share memory and processors equally. With more than one, each function is at that of its root port in
+    /// the scenario.
+    pub nodes: u32,
     /// Whether it has a virtual IOMMU.
     pub iommu: bool,
     /// In lock-step: the plugin of linux/qemu_lockstep, and the time of an instruction, as of `-icount shift=`.
@@ -37,25 +40,36 @@ pub fn options(
     guest: &GuestSize,
 ) -> Vec<String> {
     let name = &setup.hosts[host].name;
-    let GuestSize { memory_mib, cpus, iommu, lockstep } = guest;
+    let GuestSize { memory_mib, cpus, nodes, iommu, lockstep } = guest;
+    let has_nodes = *nodes > 1;
     let mut line: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| line.extend([option.to_owned(), value]);
     add("-name", name.clone());
-    // Devices access the guest's memory by its file, which has to be shared.
-    add(
-        "-machine",
-        format!("q35,memory-backend=memory{}", if *iommu { ",kernel-irqchip=split" } else { "" }),
-    );
-    add("-object", format!("memory-backend-memfd,id=memory,size={memory_mib}M,share=on"));
+    let backend = if has_nodes { "" } else { ",memory-backend=memory0" };
+    add("-machine", format!("q35{backend}{}", if *iommu { ",kernel-irqchip=split" } else { "" }));
     add("-m", format!("{memory_mib}M"));
-    add("-smp", cpus.to_string());
+    add("-smp", format!("{cpus},sockets={nodes}"));
+    for node in 0..*nodes {
+        // Devices access the guest's memory by its files, which have to be shared.
+        let size = memory_mib / nodes;
+        add("-object", format!("memory-backend-memfd,id=memory{node},size={size}M,share=on"));
+        if has_nodes {
+            let (first, next) = (cpus * node / nodes, cpus * (node + 1) / nodes);
+            add("-numa", format!("node,nodeid={node},memdev=memory{node},cpus={first}-{}", next - 1));
+            // Numbers of buses that leave room for root ports below each.
+            let bus = 0x100 * (node + 1) / (nodes + 1);
+            add("-device", format!("pxb-pcie,id=node{node},bus=pcie.0,bus_nr={bus},numa_node={node}"));
+        }
+    }
     // Firmware leaves devices alone that it does not boot from.
     add("-boot", "strict=on".to_owned());
     if *iommu {
         add("-device", "intel-iommu,intremap=on,caching-mode=on".to_owned());
     }
     for (n, function) in (1..).zip(functions.iter().filter(|function| function.host == host)) {
-        add("-device", format!("pcie-root-port,id=port{n},bus=pcie.0,chassis={n},slot={n}"));
+        let bus =
+            if has_nodes { format!("node{}", u32::from(function.node) % nodes) } else { "pcie.0".to_owned() };
+        add("-device", format!("pcie-root-port,id=port{n},bus={bus},chassis={n},slot={n}"));
         let socket = function.socket.display();
         let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
         // In lock-step, writes are waited for as well, and however long another guest takes.

@@ -43,7 +43,11 @@ pub fn find_machine(
     library: &Library,
     wanted: MeasuredNames<'_>,
 ) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
-    nearest(library, wanted, |_| true)?.ok_or_else(|| {
+    // A box that stalls without a pattern stands for no other.
+    let is_steady = |machine: &Machine| {
+        machine.measured_as.as_ref().is_none_or(|known| known.unsteady.is_none()) || is_of(machine, wanted)
+    };
+    nearest(library, wanted, is_steady)?.ok_or_else(|| {
         let names = library.names("machines");
         let what = format!("no machine file is about a measured machine, to stand for `{}`", wanted.system);
         let help = format!("name one with --machine: {}", suggest::list(names.iter().map(String::as_str)));

@@ -9,13 +9,11 @@
 //! | `view` | nodes, network interfaces, guests |
 //! | `queues` | interrupts, XPS, RPS and RFS of an interface |
 //! | `guests` | loads of guests for the scheduler, and its decisions as writes |
-//! | `findings` | guests far from the devices that they use |
 //! | `plan` | all that was asked for, as writes |
 //! | `apply` | writes carried out, read back, undone |
 //! | `notify` | what systemd is told |
 
 mod apply;
-mod findings;
 mod guests;
 mod notify;
 mod plan;
@@ -24,7 +22,6 @@ mod root;
 mod view;
 
 pub use apply::{PlaceError, UndoRecord, apply, undo};
-pub use findings::findings;
 pub use guests::{GuestPlacer, LoadSample};
 pub use notify::{notify, watchdog};
 pub use plan::{AskedFor, HostPlan, PlannedWrite, WriteTarget, plan};

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use wire::pcie::config::caps;
 
+use crate::model::Survey;
 use crate::read::files::{FolderFiles, RootFiles};
+use crate::read::processes::{DEVICE_FILES, STATUS};
 use crate::read::{sysfs, tables};
 
 /// What the survey has asked for at a path.
@@ -85,8 +87,9 @@ pub fn capture(root: &Path, identities: bool, out: &mut dyn io::Write) -> io::Re
         let message = format!("`{}` has neither sys nor proc", root.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
-    sysfs::read(&recorder, 0);
-    let asked = recorder.asked.into_inner();
+    let survey = sysfs::read(&recorder, 0);
+    let mut asked = recorder.asked.into_inner();
+    asked.retain(|path, what| identities || matters(&survey, path, what));
     let mut archive = CaptureArchive::new(out);
     for (path, what) in &asked {
         match what {
@@ -104,6 +107,23 @@ pub fn capture(root: &Path, identities: bool, out: &mut dyn io::Write) -> io::Re
         }
     }
     archive.finish()
+}
+
+/// Whether something is kept: of processes, those that the survey tells, and of their open files those of devices.
+fn matters(survey: &Survey, path: &str, what: &Consulted) -> bool {
+    let mut parts = path.split('/').skip(1);
+    let (Some("proc"), Some(pid)) = (parts.next(), parts.next().and_then(|pid| pid.parse::<u32>().ok()))
+    else {
+        return true;
+    };
+    let is_known = survey.processes.contains_key(&pid) || survey.threads.contains_key(&pid);
+    let part = parts.next();
+    is_known
+        && match what {
+            Consulted::Link(target) => DEVICE_FILES.iter().any(|start| target.starts_with(start)),
+            Consulted::Name => part == Some("task"),
+            Consulted::File(_) => true,
+        }
 }
 
 /// Packs files and links, by paths from `/`, as a capture: of a simulated machine.
@@ -174,10 +194,31 @@ fn anonymous(path: &str, bytes: &[u8]) -> Vec<u8> {
             // The first word says what the file is.
             format!("BOOT_IMAGE= {options}\n").into_bytes()
         }
+        _ if path.starts_with("/proc/") && path.ends_with("/status") => {
+            lines(&|line| STATUS.iter().any(|word| line.starts_with(word)))
+        }
+        _ if path.starts_with("/proc/") && path.contains("/fdinfo/") => {
+            lines(&|line| line.starts_with("iff:"))
+        }
+        _ if path.starts_with("/proc/") && path.ends_with("/numa_maps") => without_names(bytes),
+        _ if path.starts_with("/proc/driver/nvidia/") => lines(&|line| line.starts_with("Device Minor:")),
         "/proc/cpuinfo" => lines(&|line| !line.starts_with("Serial")),
         _ if path.ends_with("/config") => without_serial(bytes),
         _ => bytes.to_vec(),
     }
+}
+
+/// `numa_maps` without addresses, policies and names of files.
+fn without_names(bytes: &[u8]) -> Vec<u8> {
+    let is_kept = |word: &&str| {
+        word.starts_with("kernelpagesize_kB=")
+            || word.strip_prefix('N').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let lines =
+        text.lines().map(|line| line.split_whitespace().filter(is_kept).collect::<Vec<_>>().join(" "));
+    let lines = lines.filter(|line| line.starts_with('N')).map(|line| line + "\n");
+    lines.collect::<String>().into_bytes()
 }
 
 /// A configuration space without its serial number, which network cards make of their MAC address.

@@ -79,6 +79,33 @@ impl Survey {
         svg(&title, &lines)
     }
 
+    /// The drawing as a page that needs no other file, with the findings below it.
+    pub fn page(&self, findings: &[Finding]) -> String {
+        let title = self.overview().lines().next().unwrap_or_default().to_owned();
+        let mut text = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>body {{ font-family: sans-serif; \
+             font-size: 14px; max-width: 60em; margin: 1em auto; }} svg {{ max-width: 100%; }} li {{ margin: 0.8em 0; }} code {{ white-space: \
+             pre-wrap; }}</style></head><body>\n{}<ol>\n",
+            escaped(&title),
+            self.drawing(findings)
+        );
+        for finding in findings {
+            let share = finding.cost.share.map_or(String::new(), |share| format!("{:.0} %: ", 100.0 * share));
+            let evidence: String =
+                finding.evidence.iter().map(|line| format!("<br><small>{}</small>", escaped(line))).collect();
+            let _ = writeln!(
+                text,
+                "<li id=\"{}\">{}<br>cost: {share}{} ({}){evidence}<br>cure: <code>{}</code></li>",
+                escaped(&finding.id),
+                escaped(&finding.title),
+                escaped(&finding.cost.text),
+                escaped(&finding.cost.source),
+                escaped(&finding.cure)
+            );
+        }
+        text + "</ol></body></html>\n"
+    }
+
     fn draw_branch(
         &self,
         tree: &BTreeMap<Option<PciAddress>, Vec<PciAddress>>,

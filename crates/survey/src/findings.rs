@@ -26,6 +26,23 @@ pub struct Finding {
     pub cost: FindingCost,
     /// What to type, or to do.
     pub cure: String,
+    /// The link as it is, and as it could be, where that is what it is about.
+    pub links: Option<[LinkSetting; 2]>,
+}
+
+/// A link and what a device asks of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkSetting {
+    /// Generation of PCI Express.
+    pub generation: u32,
+    /// Lanes.
+    pub width: u32,
+    /// Maximum payload, bytes.
+    pub mps_bytes: u32,
+    /// Maximum read request, bytes.
+    pub mrrs_bytes: u32,
+    /// Reads under way at most.
+    pub tags: u32,
 }
 
 /// What a finding costs.
@@ -36,24 +53,24 @@ pub struct FindingCost {
     /// In words.
     pub text: String,
     /// Where the number is from.
-    pub source: &'static str,
+    pub source: String,
 }
 
 /// Costs of the closed-form model.
 pub const CLOSED_FORM: &str = "closed form of the link (nearfar model)";
 /// Costs that a simulation tells.
-pub const SIMULATE: &str = "to be simulated: nearfar import";
+pub const SIMULATE: &str = "not simulated: nearfar inspect --cost";
 
 /// Bytes of a transfer that costs are told for: a page, the usual one of drives and GPUs.
 const TRANSFER: Bytes = Bytes::new(4096);
 
 impl FindingCost {
     fn lost(share: f64, text: String) -> Self {
-        Self { share: Some(share.clamp(0.0, 1.0)), text, source: CLOSED_FORM }
+        Self { share: Some(share.clamp(0.0, 1.0)), text, source: CLOSED_FORM.into() }
     }
 
-    fn unknown(text: &str) -> Self {
-        Self { share: None, text: text.to_owned(), source: SIMULATE }
+    pub(crate) fn unknown(text: &str) -> Self {
+        Self { share: None, text: text.to_owned(), source: SIMULATE.into() }
     }
 }
 
@@ -79,6 +96,7 @@ impl Survey {
         finder.nics_of_gpus(&mut all);
         finder.accelerators(&mut all);
         finder.queues(&mut all);
+        all.extend(self.far_processes());
         all.sort_by(|a: &Finding, b| {
             let rank = |finding: &Finding| finding.cost.share.unwrap_or(-1.0);
             rank(b).total_cmp(&rank(a)).then_with(|| a.id.cmp(&b.id))
@@ -109,6 +127,33 @@ fn link_words(speed: LaneSpeed, width: u32) -> String {
 impl Inspection<'_> {
     fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.survey.functions.get(&address)
+    }
+
+    /// A device's link as it is; what is not known is as usual.
+    fn setting(&self, own: &PciFunction) -> Option<LinkSetting> {
+        let has = |fact: &Sourced<bool>| fact.value() == Some(true);
+        let tags = match () {
+            () if has(&own.ten_bit_tags) => 768,
+            () if own.extended_tags.value() == Some(false) => 32,
+            () => 256,
+        };
+        Some(LinkSetting {
+            generation: own.speed.value()?.generation(),
+            width: own.width.value()?,
+            mps_bytes: own.mps_bytes.value().unwrap_or(256),
+            mrrs_bytes: own.mrrs_bytes.value().unwrap_or(512),
+            tags,
+        })
+    }
+
+    /// The same, and changed.
+    fn settings(
+        &self,
+        own: &PciFunction,
+        change: impl Fn(LinkSetting) -> LinkSetting,
+    ) -> Option<[LinkSetting; 2]> {
+        let now = self.setting(own)?;
+        Some([now, change(now)])
     }
 
     /// Where a fact was read, for evidence.
@@ -173,6 +218,7 @@ impl Inspection<'_> {
             let note = if idles { " GPUs lower their rate when idle: look again under load." } else { "" };
             all.push(Finding {
                 id: format!("link-below-possible/{address}"),
+                links: self.settings(own, |now| LinkSetting { generation: both.0.generation(), width: both.1, ..now }),
                 functions: vec![address, above],
                 title: format!(
                     "the link of {} is {}, both of its ends can {}.{note}",
@@ -195,6 +241,11 @@ impl Inspection<'_> {
             let lost = 1.0 - rate(port) / rate(device);
             all.push(Finding {
                 id: format!("slot-below-device/{address}"),
+                links: self.settings(own, |now| LinkSetting {
+                    generation: device.0.generation(),
+                    width: device.1,
+                    ..now
+                }),
                 functions: vec![address, above],
                 title: format!(
                     "{} can {}, its slot gives {}",
@@ -228,6 +279,7 @@ impl Inspection<'_> {
         {
             all.push(Finding {
                 id: format!("mps-small/{address}"),
+                links: self.settings(own, |now| LinkSetting { mps_bytes: possible, ..now }),
                 functions: vec![address],
                 title: format!(
                     "{} sends payloads of {mps} B; it and all above it can {possible}",
@@ -253,6 +305,7 @@ impl Inspection<'_> {
         {
             all.push(Finding {
                 id: format!("mrrs-small/{address}"),
+                links: self.settings(own, |now| LinkSetting { mrrs_bytes: 4096, ..now }),
                 functions: vec![address],
                 title: format!("{} asks for {mrrs} B at a time", self.named(address)),
                 evidence: self.read("MaxReadReq", address, &own.mrrs_bytes).into_iter().collect(),
@@ -275,6 +328,7 @@ impl Inspection<'_> {
             let small_ns = tags * 64.0 / rate;
             all.push(Finding {
                 id: format!("few-tags/{address}"),
+                links: self.settings(own, |now| LinkSetting { tags: if now.tags < 256 { 256 } else { 768 }, ..now }),
                 functions: vec![address],
                 title: format!("{} has {words}", self.named(address)),
                 evidence,
@@ -283,7 +337,7 @@ impl Inspection<'_> {
                     text: format!(
                         "{tags} reads under way fill the link up to {covers_ns:.0} ns of latency with {mrrs} B each, {small_ns:.0} ns with 64 B"
                     ),
-                    source: CLOSED_FORM,
+                    source: CLOSED_FORM.into(),
                 },
                 cure,
             });
@@ -325,6 +379,7 @@ impl Inspection<'_> {
         if own.relaxed_ordering.value() == Some(false) && wants && is_fast {
             all.push(Finding {
                 id: format!("relaxed-ordering-off/{address}"),
+                links: None,
                 functions: vec![address],
                 title: format!(
                     "{} may not relax the order of its writes, which this host's root complex gains from",
@@ -344,7 +399,9 @@ impl Inspection<'_> {
         let with_cpus =
             self.survey.nodes.values().filter(|node| node.cpus.get().is_some_and(|cpus| !cpus.is_empty()));
         let count = with_cpus.count();
-        if count < 2 || self.survey.node_of(address).is_some() {
+        // One of the nodes of a package is as near as can be told.
+        let is_known = self.survey.node_of(address).is_some() || self.survey.near_cpus(address).is_some();
+        if count < 2 || is_known {
             return;
         }
         let told = own.node.value() == Some(-1);
@@ -352,6 +409,7 @@ impl Inspection<'_> {
         let evidence = evidence.or_else(|| self.read("CPUs near it", address, &own.local_cpus));
         all.push(Finding {
             id: format!("node-unknown/{address}"),
+            links: None,
             functions: vec![address],
             title: format!(
                 "the node of {} is not known{}",
@@ -377,7 +435,7 @@ impl Inspection<'_> {
         let placed: Vec<(u32, NumberSet, u64)> = lines
             .iter()
             .filter_map(|(number, line)| {
-                let count = line.counts.get().map_or(0, crate::model::CpuCounts::total);
+                let count = line.counts.get().map_or(0, crate::model::NumberCounts::total);
                 Some((*number, goes_to(line).filter(|cpus| !cpus.is_empty())?, count))
             })
             .collect();
@@ -406,6 +464,7 @@ impl Inspection<'_> {
                 let first = far.first().map_or(0, |line| line.0);
                 all.push(Finding {
                     id: format!("far-interrupts/{address}"),
+                    links: None,
                     functions: vec![address],
                     title: format!(
                         "{} is at node {node}; {} of its {} IRQs go to other nodes{share}",
@@ -440,6 +499,7 @@ impl Inspection<'_> {
         {
             all.push(Finding {
                 id: format!("one-core/{address}"),
+                links: None,
                 functions: vec![address],
                 title: format!("all {} IRQs in use of {} go to one CPU", busy.len(), self.named(address)),
                 evidence: evidence(&busy),
@@ -478,6 +538,7 @@ impl Inspection<'_> {
         let option = options_at.map(|origin| format!("`{options}` ({})", self.survey.shown(origin)));
         all.push(Finding {
             id: format!("translated/{address}"),
+            links: None,
             functions: vec![address],
             title: format!("an IOMMU translates the addresses of {}, {words}", self.named(address)),
             evidence: mode.into_iter().chain(option).collect(),
@@ -506,6 +567,7 @@ impl Inspection<'_> {
             if wire > 1.1 * link {
                 all.push(Finding {
                     id: format!("rate-above-link/{name}"),
+                    links: self.settings(own, |now| now),
                     functions: vec![address],
                     title: format!(
                         "{name} has {wire} Gbit/s, its link {} carries packets at {link:.1}",
@@ -552,6 +614,7 @@ impl Inspection<'_> {
             let carries = uplink.map_or(String::new(), |rate| format!(", of {rate:.1} GB/s"));
             all.push(Finding {
                 id: format!("peers-redirected/{port}"),
+                links: None,
                 functions: vec![*port, *device],
                 title: format!("requests of {} to its {peers} peers below the same switch go up to the root and back: ReqRedir is on", self.named(*device)),
                 evidence: self.read("ACS", *port, &of_port.acs).into_iter().collect(),
@@ -596,6 +659,7 @@ impl Inspection<'_> {
             };
             all.push(Finding {
                 id: format!("{id}/{gpu}"),
+                links: None,
                 functions: vec![gpu, nearest],
                 title: format!("the network device nearest to the GPU {gpu}, {nearest}, is {where_}"),
                 evidence: [gpu, nearest]
@@ -668,6 +732,7 @@ impl Inspection<'_> {
             };
             all.push(Finding {
                 id: format!("{id}/{a}"),
+                links: None,
                 evidence: vec![place(*a), place(*b)],
                 title: format!("copies between {} of {} accelerators pass {way}", of(pairs.len()), gpus.len()),
                 functions,
@@ -693,6 +758,7 @@ impl Inspection<'_> {
             let read = self.read("XPS", address, &interface.xps);
             all.push(Finding {
                 id: format!("far-queues/{name}"),
+                links: None,
                 functions: vec![address],
                 title: format!("no transmit queue of {name} is for CPUs of its node"),
                 evidence: read.into_iter().collect(),

@@ -49,6 +49,8 @@ impl Survey {
             "interfaces": all!(interfaces),
             "devices": all!(devices),
             "irqs": all!(irqs),
+            "processes": all!(processes),
+            "threads": all!(threads),
             "paths": self.paths.iter().map(|((a, b), path)| json!([a, b, path])).collect::<Vec<_>>(),
             "fabric": self.fabric.iter().map(|((a, b), join)| json!([a, b, join])).collect::<Vec<_>>(),
             "doubts": self.doubts.iter().map(|doubt| json!({ "about": doubt.about, "message": doubt.message })).collect::<Vec<_>>(),

@@ -16,12 +16,13 @@
 //! | `draw` | as SVG, what costs in red |
 //! | `export` | as hwloc's and NCCL's XML |
 //! | `import` | files from which it is simulated |
-//! | `findings` | what holds devices up |
+//! | `findings`, `far` | what holds devices up; processes far from them |
 
 mod capture;
 mod draw;
 mod export;
 mod fact;
+mod far;
 mod findings;
 mod import;
 mod json;
@@ -34,11 +35,11 @@ mod show;
 
 pub use capture::{capture, pack};
 pub use fact::{Origin, Sourced};
-pub use findings::{Finding, FindingCost};
+pub use findings::{Finding, FindingCost, LinkSetting};
 pub use import::{ImportOptions, Imported, import};
 pub use model::{
-    CacheKey, CpuCache, CpuCounts, Doubt, IrqLine, LogicalCpu, MemoryNode, NetInterface, OsDevice, SetList,
-    SourceNote, Survey, WholeMachine,
+    CacheKey, CpuCache, Doubt, HostProcess, HostThread, IrqLine, LogicalCpu, MemoryNode, NameList,
+    NetInterface, NumberCounts, OsDevice, SetList, SourceNote, Survey, WholeMachine,
 };
 pub use numbers::NumberSet;
 pub use pci::{AcsBits, BusRange, LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber, PortKind};

@@ -28,6 +28,8 @@ facts! {
         kernel_options: String,
         /// Memory, bytes.
         memory_bytes: u64,
+        /// Flows that the whole machine remembers (RFS).
+        rfs_entries: u32,
     }
 }
 
@@ -40,6 +42,10 @@ facts! {
         memory_bytes: u64,
         /// What its memory is: DRAM, persistent, GPU.
         kind: String,
+        /// The CPUs near it, if it has none of its own.
+        near_cpus: NumberSet,
+        /// The memory-side cache before it, bytes.
+        cache_bytes: u64,
     }
 }
 
@@ -88,6 +94,16 @@ facts! {
         rps: SetList,
         /// Flows that receive queues remember (RFS).
         rfs_flows: u32,
+        /// Microseconds that a receive interrupt waits.
+        rx_usecs: u32,
+        /// Packets that it waits for.
+        rx_frames: u32,
+        /// Microseconds that a transmit interrupt waits.
+        tx_usecs: u32,
+        /// Packets that it waits for.
+        tx_frames: u32,
+        /// Whether the driver changes these with the load.
+        adaptive_rx: bool,
     }
 }
 
@@ -100,6 +116,10 @@ facts! {
         kind: String,
         /// Queues.
         queues: u32,
+        /// Its node, where no function says it.
+        node: u32,
+        /// CPUs that submit to each of its queues.
+        queue_cpus: SetList,
     }
 }
 
@@ -115,7 +135,51 @@ facts! {
         /// Its node, as the kernel has it.
         node: i32,
         /// How often each CPU has handled it.
-        counts: CpuCounts,
+        counts: NumberCounts,
+    }
+}
+
+facts! {
+    /// A process that uses devices, is bound to CPUs, or has much memory.
+    pub struct HostProcess {
+        /// Its name.
+        name: String,
+        /// CPUs that it may use.
+        cpus: NumberSet,
+        /// Nodes at which its memory may be.
+        nodes: NumberSet,
+        /// Threads.
+        threads: u32,
+        /// Bytes of its memory at each node.
+        memory_bytes: NumberCounts,
+        /// Device files that it has open.
+        uses: NameList,
+        /// Functions that these lead to.
+        functions: NameList,
+        /// The network interface by which a guest's packets leave.
+        uplink: String,
+    }
+}
+
+facts! {
+    /// A thread that works for a guest.
+    pub struct HostThread {
+        /// The guest's process.
+        process: u32,
+        /// What it is to the guest: vCPU, I/O, vhost.
+        role: String,
+        /// CPUs that it may use.
+        cpus: NumberSet,
+    }
+}
+
+/// Names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameList(pub Vec<String>);
+
+impl fmt::Display for NameList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" "))
     }
 }
 
@@ -130,18 +194,18 @@ impl fmt::Display for SetList {
     }
 }
 
-/// A number for each CPU that has one.
+/// A number for each CPU or node that has one.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct CpuCounts(pub BTreeMap<u32, u64>);
+pub struct NumberCounts(pub BTreeMap<u32, u64>);
 
-impl CpuCounts {
+impl NumberCounts {
     /// All together.
     pub fn total(&self) -> u64 {
         self.0.values().fold(0, |sum, &count| sum.saturating_add(count))
     }
 }
 
-impl fmt::Display for CpuCounts {
+impl fmt::Display for NumberCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.0.iter().map(|(cpu, count)| format!("{cpu}:{count}"));
         f.write_str(&each.collect::<Vec<_>>().join(" "))
@@ -197,6 +261,10 @@ pub struct Survey {
     pub devices: BTreeMap<String, OsDevice>,
     /// Interrupts by number.
     pub irqs: BTreeMap<u32, IrqLine>,
+    /// Processes by number.
+    pub processes: BTreeMap<u32, HostProcess>,
+    /// Threads of guests by number.
+    pub threads: BTreeMap<u32, HostThread>,
     /// How devices reach each other in nvidia-smi's words, such as `PXB`, by their names there.
     pub paths: BTreeMap<(String, String), String>,
     /// Joins between GPUs, NVLink or the like, by name or address: how many links.
@@ -262,7 +330,7 @@ impl Survey {
         }
         merge_maps!(
             nodes as "node {}", cpus as "CPU {}", caches as "cache {:?}", functions as "{}",
-            interfaces as "{}", devices as "{}", irqs as "IRQ {}"
+            interfaces as "{}", devices as "{}", irqs as "IRQ {}", processes as "process {}", threads as "thread {}"
         );
         for (about, what, [(own, here), (value, there)]) in differences {
             // Clocks, counts and free memory change between two looks; a shorter name is no other one.

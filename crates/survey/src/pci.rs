@@ -368,6 +368,10 @@ facts! {
         most_vfs: u32,
         /// Virtual functions that are enabled.
         vfs: u32,
+        /// Distance of its first virtual function's number from its own.
+        vf_offset: u32,
+        /// Distance of one virtual function from the next.
+        vf_stride: u32,
         /// The physical function of a virtual one.
         physical: PciAddress,
         /// NUMA node; -1 if firmware does not say.

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use wire::pcie::Bdf;
+
+use crate::fact::Origin;
 use crate::model::Survey;
 use crate::numbers::NumberSet;
-use crate::pci::{PciAddress, PciClass};
+use crate::pci::{PciAddress, PciClass, PortKind};
 
 impl Survey {
     /// Names what cannot be so, once all sources are read.
     pub(crate) fn settle(&mut self) {
+        self.find_virtual_functions();
         let mut doubts = Vec::new();
         let known: BTreeSet<u32> = self.nodes.keys().copied().collect();
         for (address, function) in &self.functions {
@@ -42,6 +46,55 @@ impl Survey {
             }
         }
         doubts.into_iter().for_each(|(about, message)| self.doubt(about, message));
+    }
+
+    /// Says which functions are virtual, where sources do not: by the numbers that SR-IOV gives them, or by their place on the bus.
+    fn find_virtual_functions(&mut self) {
+        let mut found: Vec<(PciAddress, PciAddress, Origin)> = Vec::new();
+        for (address, function) in &self.functions {
+            let numbers = function.vf_offset.value().zip(function.vf_stride.value());
+            if let (Some((offset, stride)), Some(origin)) = (numbers, function.vf_offset.origin()) {
+                for number in 0..function.vfs.value().unwrap_or(0).min(1 << 16) {
+                    let routing = u32::from(address.bdf.bits()) + offset + number.saturating_mul(stride);
+                    let Ok(routing) = u16::try_from(routing) else { break };
+                    let own = PciAddress { bdf: Bdf::from_bits(routing), ..*address };
+                    found.push((own, *address, origin));
+                }
+            }
+            found.extend(self.physical_by_place(*address));
+        }
+        for (address, physical, origin) in found {
+            if let Some(function) = self.functions.get_mut(&address).filter(|_| address != physical) {
+                function.physical.set(physical, origin);
+            }
+        }
+    }
+
+    /// A link has one device, whose number is 0. Another number of the same vendor and class is of its virtual functions, and so is a
+    /// bus behind the link's own.
+    fn physical_by_place(&self, address: PciAddress) -> Option<(PciAddress, PciAddress, Origin)> {
+        let own = &self.functions[&address];
+        if own.physical.get().is_some() || own.is(PciClass::is_bridge) {
+            return None;
+        }
+        let (above, class) = (self.parent(address)?, own.class.get()?);
+        let port = &self.functions[&above];
+        let has_link = match port.kind.value() {
+            Some(kind) => matches!(kind, PortKind::RootPort | PortKind::Downstream),
+            None => port.gb_per_s().is_some(),
+        };
+        let bus = port.buses.value().map_or(address.bdf.bus(), |buses| buses.secondary);
+        if !has_link || bus == address.bdf.bus() && address.bdf.device() == 0 {
+            return None;
+        }
+        let physical = PciAddress { bdf: Bdf::new(bus, 0, 0), ..address };
+        let of = self.functions.get(&physical)?;
+        let is_same = of.vendor.get() == own.vendor.get() && of.class.get() == Some(class);
+        is_same.then_some((
+            address,
+            physical,
+            Origin { source: own.class.origin()?.source, what: "place on the bus" },
+        ))
     }
 
     /// The bridge above a function, as a source says it, or as the numbers of its buses do.
@@ -117,6 +170,13 @@ impl Survey {
         nodes.next().is_none().then_some(*number)
     }
 
+    /// The CPUs near a function, if these are not all.
+    pub(crate) fn near_cpus(&self, address: PciAddress) -> Option<&NumberSet> {
+        let chain = std::iter::once(address).chain(self.above(address));
+        let near = chain.filter_map(|address| self.functions.get(&address)?.local_cpus.get()).next()?;
+        Some(near).filter(|near| !near.is_empty() && self.cpus.keys().any(|cpu| !near.contains(*cpu)))
+    }
+
     /// The names that the operating system has for a function.
     pub fn names_of(&self, address: PciAddress) -> Vec<&str> {
         let interfaces =
@@ -152,8 +212,14 @@ impl Survey {
         match function.class.value() {
             // Consoles' controllers have a lane at most.
             Some(PciClass(0x0300)) => {
-                let is_gpu_vendor = function.vendor.value().is_none_or(|id| [0x10de, 0x1002].contains(&id.0));
-                is_gpu_vendor && function.gb_per_s().is_some_and(|rate| rate > 1.5)
+                let vendor = function.vendor.value().map(|id| [0x10de, 0x1002].contains(&id.0));
+                let names = ["NVIDIA", "AMD/ATI"];
+                let named =
+                    || function.name.get().is_some_and(|name| names.iter().any(|own| name.contains(own)));
+                match function.gb_per_s() {
+                    Some(rate) => vendor.unwrap_or(true) && rate > 1.5,
+                    None => vendor.unwrap_or_else(named),
+                }
             }
             Some(class) => class.is_accelerator(),
             None => false,

@@ -39,6 +39,8 @@ impl Survey {
         self.interfaces.iter().for_each(|(name, of)| write(name, of.known()));
         self.devices.iter().for_each(|(name, of)| write(name, of.known()));
         self.irqs.iter().for_each(|(number, of)| write(&format!("irq {number}"), of.known()));
+        self.processes.iter().for_each(|(pid, of)| write(&format!("process {pid}"), of.known()));
+        self.threads.iter().for_each(|(number, of)| write(&format!("thread {number}"), of.known()));
         for ((a, b), distance) in &self.distances {
             let _ = writeln!(text, "distance {a} {b} {distance}");
         }
@@ -86,12 +88,19 @@ impl Survey {
             let _ = write!(text, "node {number}: ");
             let memory = node.memory_bytes.value().map_or("memory of unknown size".into(), size);
             let kind = node.kind.get().map_or(String::new(), |kind| format!(" ({kind})"));
-            let _ = write!(text, "{memory}{kind}, ");
+            let cache = node.cache_bytes.value();
+            let cache = cache.map_or(String::new(), |bytes| format!(" behind {} of cache", size(bytes)));
+            let _ = write!(text, "{memory}{kind}{cache}, ");
             match cpus {
                 Some(cpus) => {
                     let _ = write!(text, "CPUs {}", shortened(&cpus.to_string(), 60));
                 }
-                None => text.push_str("no CPUs"),
+                None => match node.near_cpus.get() {
+                    Some(cpus) => {
+                        let _ = write!(text, "no CPUs, near {}", shortened(&cpus.to_string(), 60));
+                    }
+                    None => text.push_str("no CPUs"),
+                },
             }
             let others: Vec<_> = self
                 .distances

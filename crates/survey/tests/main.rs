@@ -1,4 +1,6 @@
 //! Sources of real machines, read.
 
 mod formats;
+mod kinds;
 mod machines;
+mod processes;

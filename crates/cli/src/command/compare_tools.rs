@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::compare::{ToolComparison, ToolOptions, compare_tools, error_pct};
-use results::provenance::Input;
 
 use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
@@ -24,8 +23,7 @@ pub fn run(
     let all = compare_tools(paths, options, progress::of(common).as_ref()).map_err(Failure::new)?;
     let mut provenance = output::provenance(seed, &[("--set", &options.set)], &options.library);
     for path in paths {
-        let sha256 = files::sha256(&files::read(path).map_err(Failure::new)?);
-        provenance.files.push(Input { kind: "measured".into(), name: path.display().to_string(), sha256 });
+        provenance.files.push(output::measured(path)?);
     }
     if !places.to_stdout {
         let mut file = None;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::fit::{
-    Ablation, FitError, FitOptions, Fitted, LeftOut, Residuals, Verdict, ablate, fit, leave_one_out,
+    Ablation, FitError, FitOptions, Fitted, LeftOut, Residuals, Verdict, ablate, fit, fit_memory,
+    leave_one_out,
 };
 use results::Provenance;
 use results::compare::{FamilySummary, Overall, summary_table};
@@ -25,10 +26,11 @@ Examples:
   nearfar fit DIR DIR-s0-s1-s1 DIR-iommu -o mine.toml
   nearfar fit DIR --machine dell-t630 -o mine.toml --figures host.dram.access,host.llc.core_snoop
   nearfar fit DIR --machine mine.toml -o mine.toml --keep         its residuals anew, no figure changed
+  nearfar fit mlc.txt --machine box/box.toml -o box.toml          latencies of memory, of Intel's MLC
   nearfar fit DIR DIR-iommu --leave-one-out                       each directory against a fit to the others
   nearfar fit DIR DIR-iommu --ablate state.json                   which figures results need; goes on where it was ended")]
 pub struct FitArgs {
-    /// Directories of results of one machine.
+    /// Directories of results of one machine; or outputs of Intel's MLC, with --machine.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// The machine to start from; by default, the one in the directory's name.
@@ -68,6 +70,7 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
     let places = arguments
         .records
         .places(&[("--output", arguments.output.as_deref()), ("--ablate", arguments.ablate.as_deref())])?;
+    places.reads(&arguments.directories)?;
     places.reads_folders(&arguments.directories)?;
     let to_stdout = places.to_stdout;
     let name = match &arguments.output {
@@ -83,6 +86,9 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
         seed: arguments.seed,
     };
     let progress = progress::of(common);
+    if arguments.directories.iter().any(|path| path.is_file()) {
+        return of_memory(arguments, &options, progress.as_ref(), to_stdout);
+    }
     if arguments.leave_one_out {
         let sample = arguments.sample.map(|most| most as usize);
         let all =
@@ -140,6 +146,57 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
         }
     }
     crate::output::complain(&format!("\nwritten: {}", file.display()));
+    Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// Fits what outputs of Intel's MLC determine.
+fn of_memory(
+    arguments: &FitArgs,
+    options: &FitOptions,
+    progress: &dyn nearfar::Progress,
+    to_stdout: bool,
+) -> Result<ExitCode, Failure> {
+    let file = arguments
+        .output
+        .as_deref()
+        .ok_or_else(|| Failure::new("of a tool's output, -o names the file to write"))?;
+    let done = fit_memory(&arguments.directories, options, progress).map_err(failure)?;
+    for problem in &done.problems {
+        output::complain(&format!("left out: {problem}"));
+    }
+    if done.figures.is_empty() {
+        return Err(Failure::new("these outputs determine no figure: nothing is written"));
+    }
+    let mut provenance = output::provenance(arguments.seed, &[], &options.library);
+    for path in &arguments.directories {
+        provenance.files.push(output::measured(path)?);
+    }
+    let text = with_origin(&done.machine.to_text()?, &provenance);
+    output::write(file, files::shown_toml(&text).as_bytes())?;
+    let rows: Vec<_> = done
+        .figures
+        .iter()
+        .map(|f| {
+            serde_json::json!({
+                "path": f.path, "before": f.before, "after": f.after, "tests": f.tests, "measured_ns": f.measured_ns,
+                "before_ns": f.before_ns, "after_ns": f.after_ns,
+            })
+        })
+        .collect();
+    arguments.records.write_tables(&rows, &provenance)?;
+    output::json(
+        arguments.records.json(),
+        &serde_json::json!({ "provenance": provenance, "figures": rows }),
+    )?;
+    if !to_stdout {
+        for f in &done.figures {
+            output::print(&output::prose(&format!(
+                "{}: {} instead of {}; {} tests took {:.1} ns in the mean, simulated {:.1} ns, before {:.1} ns",
+                f.path, f.after, f.before, f.tests, f.measured_ns, f.after_ns, f.before_ns
+            )));
+        }
+    }
+    output::complain(&format!("\nwritten: {}", file.display()));
     Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 

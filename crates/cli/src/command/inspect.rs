@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use nearfar::experiment::Experiment;
-use place::{HostRoot, HostView};
 use survey::{Finding, Survey};
 
+use super::cost::{self, Costs, FarCost};
 use crate::failure::Failure;
-use crate::{Common, input, output};
+use crate::{Common, output};
 
 /// Look at a real machine: nodes, bridges, devices, and what costs its devices most.
 ///
@@ -23,10 +22,10 @@ Examples:
   nearfar inspect lspci-vvv.txt numactl-H.txt              outputs of tools, together
   nearfar inspect topology.xml --json -
   nearfar inspect / --everything                           every value, and where it was read
-  nearfar inspect server.tar.gz --simulate --svg box.svg   what the far socket costs; bad paths in red
+  nearfar inspect server.tar.gz --cost --svg box.svg       what findings cost, simulated; bad paths in red
   nearfar inspect --watch                                  this machine, when findings come and go
 
-Costs are those of the link in closed form where a link decides; --simulate has those of a device at another socket.")]
+Costs are those of the link in closed form where a link decides; --cost simulates them on the machine's import, in some seconds.")]
 pub struct InspectArgs {
     /// Files and folders about one machine; this machine if none is given.
     #[arg(value_name = "SOURCE")]
@@ -34,16 +33,16 @@ pub struct InspectArgs {
     /// Show every known value with where it was read instead.
     #[arg(long)]
     everything: bool,
-    /// Simulate the machine's import: a device at its own socket and at the other one.
-    #[arg(long, conflicts_with_all = ["watch", "everything"])]
-    simulate: bool,
+    /// Simulate the machine's import: what each finding costs, and a device at the other socket.
+    #[arg(long, visible_alias = "simulate", conflicts_with_all = ["watch", "everything"])]
+    cost: bool,
     /// Look again and again, and tell which findings come and go, until it is stopped.
     #[arg(long, conflicts_with_all = ["everything", "json", "svg"])]
     watch: bool,
     /// Seconds between two looks.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, requires = "watch")]
     period: f64,
-    /// Draw the machine, with what findings are about and the ways there in red.
+    /// Draw the machine, with what findings are about and the ways there in red; as a page if the name ends with .html.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     svg: Option<PathBuf>,
     /// Write the machine and the findings as JSON; - for standard output.
@@ -60,16 +59,22 @@ pub fn run(common: &Common, arguments: &InspectArgs) -> Result<ExitCode, Failure
         return watch(arguments);
     }
     let survey = survey_of(&arguments.sources)?;
-    let findings = findings_of(&survey, &arguments.sources);
-    let costs = if arguments.simulate { far_costs(common, &survey)? } else { Vec::new() };
+    let mut findings = survey.findings();
+    let costs = match arguments.cost {
+        true => cost::simulate(common, &survey, &mut findings)?,
+        false => Costs::default(),
+    };
     if let Some(path) = &arguments.svg {
-        output::write(path, files::shown(&survey.drawing(&findings)).as_bytes())?;
+        let is_page = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html"));
+        let drawn = if is_page { survey.page(&findings) } else { survey.drawing(&findings) };
+        output::write(path, files::shown(&drawn).as_bytes())?;
     }
     if arguments.json.is_some() {
         let provenance = output::provenance(0, &[], &machine::Library::built_in());
         let mut all = survey.to_json();
         all["findings"] = findings.iter().map(Finding::to_json).collect();
-        all["simulated"] = costs.iter().map(FarCost::to_json).collect();
+        all["simulated"] = costs.far.iter().map(FarCost::to_json).collect();
+        all["not_simulated"] = costs.failed.clone().into();
         all["provenance"] = serde_json::to_value(provenance).map_err(Failure::new)?;
         output::json(arguments.json.as_deref(), &all)?;
     }
@@ -82,7 +87,8 @@ pub fn run(common: &Common, arguments: &InspectArgs) -> Result<ExitCode, Failure
     }
     output::print(&survey.overview());
     output::print(&output::prose(&text_of(&findings)));
-    costs.iter().for_each(|cost| output::print(&output::prose(&format!("\n{cost}"))));
+    costs.far.iter().for_each(|cost| output::print(&output::prose(&format!("\n{cost}"))));
+    costs.failed.iter().for_each(|failed| output::print(&output::prose(&format!("\n{failed}"))));
     let doubts: Vec<_> =
         survey.doubts.iter().map(|doubt| format!("  {}: {}", doubt.about, doubt.message)).collect();
     if !doubts.is_empty() {
@@ -109,108 +115,6 @@ pub fn survey_of(sources: &[PathBuf]) -> Result<Survey, Failure> {
     Survey::read(&paths).map_err(Failure::new)
 }
 
-/// Findings of a machine, and of the guests that run on it where it is the live one or a folder.
-fn findings_of(survey: &Survey, sources: &[PathBuf]) -> Vec<Finding> {
-    let mut all = survey.findings();
-    let root = match sources {
-        [] => Some(Path::new("/")),
-        [one] => Some(one.as_path()).filter(|path| path.is_dir()),
-        _ => None,
-    };
-    let view = root.and_then(|root| HostView::new(HostRoot::new(root).ok()?).ok());
-    all.extend(view.iter().flat_map(place::findings));
-    all
-}
-
-/// What the import of the machine pays for a device at another socket.
-struct FarCost {
-    what: String,
-    unit: &'static str,
-    near: f64,
-    far: f64,
-    relative: String,
-}
-
-impl FarCost {
-    fn to_json(&self) -> serde_json::Value {
-        let Self { what, unit, near, far, relative } = self;
-        serde_json::json!({ "what": what, "unit": unit, "near": near, "far": far, "change_pct": 100.0 * (far / near - 1.0), "relative": relative })
-    }
-}
-
-impl std::fmt::Display for FarCost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, unit, near, far, relative } = self;
-        write!(
-            f,
-            "simulated: {what} {} {unit} with the device at the program's socket, {} at the other one ({:+.1} %); as {relative}, whose errors \
-             docs/accuracy.md has",
-            output::number(*near),
-            output::number(*far),
-            100.0 * (far / near - 1.0)
-        )
-    }
-}
-
-/// Runs the import's first scenario with its device in its own slot and in one at the other socket.
-fn far_costs(common: &Common, survey: &Survey) -> Result<Vec<FarCost>, Failure> {
-    const FOLDER: &str = "inspected";
-    let library = input::library(common);
-    let options = survey::ImportOptions { name: FOLDER, from: None };
-    let imported = survey::import(survey, &library, options)?;
-    let texts = imported.files.iter().map(|(name, text)| (format!("{FOLDER}/{name}"), text.clone()));
-    let library = library.with_texts(texts);
-    let has = |name: &str| imported.files.iter().any(|(file, _)| file == name);
-    let (scenario, slot) = match () {
-        () if has("netperf.toml") => ("netperf.toml", "host.b.device.0.slot"),
-        () if has("fio.toml") => ("fio.toml", "host.a.device.0.slot"),
-        () => return Err(Failure::new("--simulate: the machine has neither a NIC nor a drive to simulate")),
-    };
-    let path = format!("{FOLDER}/{scenario}");
-    let run = |changes: &[(String, String)]| -> Result<Vec<serde_json::Value>, Failure> {
-        Ok(Experiment::load(&library, &path, "--simulate", changes)?.run(false, &nearfar::Silent)?)
-    };
-    let near = run(&[])?;
-    let far = run(&[(slot.to_owned(), "elsewhere".to_owned())]).map_err(|_| {
-        Failure::new("--simulate: the machine has one socket, and no other one to put a device at")
-    })?;
-    let wanted = [
-        ("throughput", "Mbit/s"),
-        ("rate", "transactions/s"),
-        ("read iops", "1/s"),
-        ("read clat mean", "µs"),
-        ("latency: read iops", "1/s"),
-        ("rate: read iops", "1/s"),
-    ];
-    let get = |all: &[serde_json::Value], number: &serde_json::Value, quantity: &str| {
-        let is_it = |row: &&serde_json::Value| {
-            row["kind"] == "reading" && row["quantity"] == quantity && row["program"] == *number
-        };
-        all.iter().find(is_it).and_then(|row| row["value"].as_f64())
-    };
-    let mut costs = Vec::new();
-    for row in near.iter().filter(|row| row["kind"] == "reading") {
-        let Some((quantity, unit)) = wanted.iter().find(|(quantity, _)| row["quantity"] == *quantity) else {
-            continue;
-        };
-        if let (Some(near), Some(far)) = (row["value"].as_f64(), get(&far, &row["program"], quantity)) {
-            let line = row["run"].as_str().unwrap_or_default();
-            // With many in flight, a latency is what is in flight over the rate.
-            if quantity.contains("clat") && line.contains("libaio") {
-                continue;
-            }
-            costs.push(FarCost {
-                what: format!("`{line}`: {quantity}"),
-                unit,
-                near,
-                far,
-                relative: imported.relative.clone(),
-            });
-        }
-    }
-    Ok(costs)
-}
-
 /// Looks again and again, and tells what has changed.
 fn watch(arguments: &InspectArgs) -> Result<ExitCode, Failure> {
     let period =
@@ -219,7 +123,7 @@ fn watch(arguments: &InspectArgs) -> Result<ExitCode, Failure> {
     let mut known: Option<Vec<Finding>> = None;
     loop {
         let survey = survey_of(&arguments.sources)?;
-        let findings = findings_of(&survey, &arguments.sources);
+        let findings = survey.findings();
         match &known {
             None => {
                 output::print(&survey.overview());

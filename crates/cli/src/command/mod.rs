@@ -4,6 +4,7 @@ pub mod bench;
 pub mod capture;
 pub mod compare;
 mod compare_tools;
+mod cost;
 pub mod diff;
 pub mod draw;
 pub mod export;

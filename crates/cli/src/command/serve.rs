@@ -53,6 +53,9 @@ pub struct LiveScene {
     /// Processors of each guest. By default 2; 1 in lock-step, where there cannot be more.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: Option<u32>,
+    /// NUMA nodes of each guest, which share its memory and processors. Devices are at the node of their slot.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=8))]
+    nodes: u32,
     /// Give each guest an IOMMU, by which it says what devices may access.
     #[arg(long)]
     iommu: bool,
@@ -137,7 +140,15 @@ impl LiveScene {
             }
         };
         let cpus = self.cpus.unwrap_or(if lockstep.is_some() { 1 } else { 2 });
-        Ok(GuestSize { memory_mib: self.memory, cpus, iommu: self.iommu, lockstep })
+        let nodes = self.nodes;
+        for (option, amount) in [("--memory", self.memory), ("--cpus", cpus)] {
+            if amount % nodes != 0 {
+                return Err(Failure::new(format!(
+                    "{option} {amount}: {nodes} nodes cannot share it equally; choose a multiple of {nodes}"
+                )));
+            }
+        }
+        Ok(GuestSize { memory_mib: self.memory, cpus, nodes, iommu: self.iommu, lockstep })
     }
 
     /// How functions are served, with sockets in a folder.

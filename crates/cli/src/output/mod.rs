@@ -83,10 +83,13 @@ pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &
 ///
 /// # Errors
 /// If a file of it cannot be read.
-pub fn measured(folder: &Path) -> Result<Input, Failure> {
-    let sha256 = files::digest_folder(folder)
-        .map_err(|error| Failure::new(format!("`{}`: {error}", folder.display())))?;
-    Ok(Input { kind: "measured".into(), name: folder.display().to_string(), sha256 })
+pub fn measured(path: &Path) -> Result<Input, Failure> {
+    let digest = match path.is_file() {
+        true => files::read(path).map(|bytes| files::sha256(&bytes)),
+        false => files::digest_folder(path),
+    };
+    let sha256 = digest.map_err(|error| Failure::new(format!("`{}`: {error}", path.display())))?;
+    Ok(Input { kind: "measured".into(), name: path.display().to_string(), sha256 })
 }
 
 /// Whether the terminal shows the provenance.

@@ -157,7 +157,7 @@ impl Inbound {
         }
     }
 
-    /// Where in the host's own memory an access outside is timed.
+    /// Where in the host's own memory an access outside is timed, or the BAR that is accessed.
     #[cold]
     fn target_outside(
         &self,
@@ -166,8 +166,12 @@ impl Inbound {
         (address, length): (u64, u32),
         writes: bool,
     ) -> Option<HostPhysical> {
-        let place = self.outside.as_ref()?.place(requester, Iova::new(address), length, writes)?;
-        timed_as(memory.bytes(), place)
+        let outside = self.outside.as_ref()?;
+        let address = Iova::new(address);
+        match outside.place(requester, address, length, writes) {
+            Some(place) => timed_as(memory.bytes(), place),
+            None => outside.device(requester, address, length),
+        }
     }
 
     /// Performs the access of a request whose translation was delayed.

@@ -23,7 +23,9 @@ mod tools;
 pub use choose::{Chosen, check, choose};
 pub(crate) use choose::{lay_what_is_public, wanted};
 pub use held::{HeldRows, holds};
-pub use tools::{ToolComparison, ToolOptions, ToolsError, compare_tools, error_pct, read_tool};
+pub use tools::{
+    ToolComparison, ToolOptions, ToolsError, compare_reports, compare_tools, error_pct, read_tool,
+};
 
 /// Changes to a file: dotted path and value, as with `--set PATH=VALUE`.
 pub type Settings = Vec<(String, String)>;

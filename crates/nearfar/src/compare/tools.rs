@@ -101,8 +101,22 @@ pub fn compare_tools(
     options: &ToolOptions,
     progress: &dyn Progress,
 ) -> Result<Vec<ToolComparison>, ToolsError> {
-    let reports =
-        paths.iter().map(|path| Ok((path, read_tool(path)?))).collect::<Result<Vec<_>, ToolsError>>()?;
+    let reports = paths
+        .iter()
+        .map(|path| Ok((path.clone(), read_tool(path)?)))
+        .collect::<Result<Vec<_>, ToolsError>>()?;
+    compare_reports(reports, options, progress)
+}
+
+/// Simulates all tests of outputs that were read.
+///
+/// # Errors
+/// If the machine cannot be read. A test that cannot be simulated says why in its result.
+pub fn compare_reports(
+    reports: Vec<(PathBuf, ToolReport)>,
+    options: &ToolOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<ToolComparison>, ToolsError> {
     let bench = Testbed::new(options)?;
     let mut all = Vec::new();
     let mut planned: Vec<PlannedRun> = Vec::new();

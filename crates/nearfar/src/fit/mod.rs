@@ -14,6 +14,7 @@
 mod ablate;
 mod leave_out;
 mod measured;
+mod memory;
 mod plan;
 mod rows;
 mod search;
@@ -33,6 +34,7 @@ use crate::progress::Progress;
 pub use ablate::{Ablated, Ablation, Verdict, ablate};
 pub use leave_out::{LeftOut, leave_one_out, leave_out};
 use measured::{MeasuredDirectory, compared_with, samples};
+pub use memory::{MemoryFigure, MemoryFit, fit_memory};
 use plan::TARGETS;
 use rows::Informs;
 use search::{FittedFigure, Tried};
@@ -84,6 +86,14 @@ pub enum FitError {
     /// Leaving one out needs at least two directories.
     #[error("leaving one directory out takes two or more of one machine")]
     OneDirectory,
+    /// An output of a tool determines nothing.
+    #[error("{file}: {why}")]
+    Output {
+        /// The output.
+        file: PathBuf,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The saved state of an ablation cannot be used.
     #[error("{file} cannot be gone on with: {why}")]
     State {

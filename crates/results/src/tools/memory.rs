@@ -38,7 +38,7 @@ pub fn mlc(text: &str) -> ToolRead {
             let why = "latencies under a load that is injected are not simulated: run lat_mem_rd beside stream in a scenario";
             tests.push(ToolTest::new("loaded latencies", ToolTask::Nothing(why.into())));
         } else if line.contains("Measuring cache-to-cache") {
-            let why = "transfers between caches have no program here: `nearfar fit` takes tables of core-to-core latencies";
+            let why = "transfers between caches have no program here";
             tests.push(ToolTest::new("cache-to-cache latencies", ToolTask::Nothing(why.into())));
         }
     }

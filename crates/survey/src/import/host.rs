@@ -2,8 +2,8 @@
 
 use machine::{Diagnostics, Doc, Library, Machine, MeasuredNames, find_machine};
 
-use super::{Extended, FileFigure, ImportOptions, Plugged};
-use crate::fact::{Origin, Sourced};
+use super::{Extended, FileFigure, ImportOptions, Plugged, plain};
+use crate::fact::Sourced;
 use crate::model::Survey;
 use crate::pci::{LaneSpeed, PciAddress};
 use crate::show::size;
@@ -22,6 +22,8 @@ pub struct HostFile {
     pub cores: u32,
     /// The generation of PCIe that the relative has.
     pub generation: u32,
+    /// Whether the relative has an IOMMU.
+    pub has_iommu: bool,
 }
 
 /// Sockets that a machine's file may have.
@@ -34,8 +36,11 @@ pub fn short_cpu(name: &str) -> String {
     let until = name.split('@').next().unwrap_or_default();
     let words = until.split([' ', ',']).map(|word| word.replace("(R)", "").replace("(TM)", ""));
     let left_out =
-        ["", "Intel", "AMD", "Xeon", "CPU", "0", "Processor", "Core", "Ryzen", "Threadripper", "PRO"];
-    let is_count = |word: &str| word.ends_with("-Core") || word.ends_with("-Cores");
+        ["", "Intel", "AMD", "Xeon", "CPU", "0", "Processor", "Core", "Gen", "Ryzen", "Threadripper", "PRO"];
+    let is_count = |word: &str| {
+        let nth = word.strip_suffix("th").is_some_and(|number| number.bytes().all(|c| c.is_ascii_digit()));
+        nth || word.ends_with("-Core") || word.ends_with("-Cores")
+    };
     words.filter(|word| !left_out.contains(&word.as_str()) && !is_count(word)).collect()
 }
 
@@ -50,6 +55,10 @@ fn generation(survey: &Survey, short: &str) -> &'static str {
         (Some(6), Some(143)) => return "spr",
         (Some(6), Some(207)) => return "emr",
         (Some(6), Some(173)) => return "gnr",
+        (Some(23), Some(0..48)) => return "zen1",
+        (Some(23), Some(48..)) => return "zen2",
+        (Some(25), Some(16..32 | 96..128 | 160..176)) => return "zen4",
+        (Some(25), Some(_)) => return "zen3",
         (Some(26), _) => return "zen5",
         _ => {}
     }
@@ -68,6 +77,7 @@ fn generation(survey: &Survey, short: &str) -> &'static str {
         }
         // Xeon Gold 6442Y: tier, generation, number.
         ([_, second, ..], true) => ["later", "skx", "clx", "icx", "spr", "emr"][(*second as usize).min(5)],
+        _ if short.starts_with("Max") => "spr",
         ([6, 7 | 9, ..], false) if short.ends_with(['P', 'E']) => "gnr",
         _ => match short.rsplit_once('v') {
             Some((_, "2")) => "ib",
@@ -75,6 +85,8 @@ fn generation(survey: &Survey, short: &str) -> &'static str {
             Some((_, "4")) => "bdw",
             // Names without a version are of the first generation.
             _ if short.starts_with("E5-") || short.starts_with("E7-") => "snb",
+            // Skylake and Cascade Lake have one number; where there is no name, the later one is likelier.
+            _ if survey.machine.cpu_model.value() == Some(85) => "clx",
             _ => "later",
         },
     }
@@ -116,7 +128,7 @@ pub fn write(
             survey.packages.len()
         ));
     }
-    let summary: String = survey.overview().lines().next().unwrap_or_default().replace(['"', '\\'], "");
+    let summary: String = plain(survey.overview().lines().next().unwrap_or_default());
     let text = format!(
         "# A real machine, from {}. Figures say where they were read, or that they are assumed; all others are\n\
          # {}'s. `nearfar machines {}.toml` shows each with its source, `nearfar reference machine` what it means.\n\
@@ -136,9 +148,9 @@ pub fn write(
         options.name,
         options.name,
         relative.name,
-        short.replace(['"', '\\'], ""),
+        plain(&short),
         options.name,
-        cpu.replace(['"', '\\'], ""),
+        plain(&cpu),
     );
     let mut file = Extended { library, name: format!("{}.toml", options.name), text };
     let mut host = HostFile {
@@ -147,6 +159,7 @@ pub fn write(
         slots: Vec::new(),
         sockets: relative.host.sockets.value.get(),
         cores: relative.host.core.count.value.get(),
+        has_iommu: relative.host.iommu.is_some(),
         generation: relative.host.port.values().map(|port| port.generation.value.get()).max().unwrap_or(3),
     };
     if count > 0 {
@@ -163,16 +176,11 @@ pub fn write(
 fn sources(survey: &Survey) -> String {
     let names: Vec<_> =
         survey.sources.iter().map(|source| format!("{} ({})", source.name, source.format)).collect();
-    crate::show::shortened(&names.join(", ").replace(['\n', '\r'], " "), 300)
-}
-
-/// The source of a figure that was read.
-fn read_at(survey: &Survey, origin: Origin) -> String {
-    format!("measured: {}", survey.shown(origin))
+    plain(&crate::show::shortened(&names.join(", "), 300))
 }
 
 fn read_from<T: std::fmt::Display + PartialEq>(survey: &Survey, fact: &Sourced<T>) -> String {
-    fact.origin().map_or_else(|| "assumed".into(), |origin| read_at(survey, origin))
+    fact.origin().map_or_else(|| "assumed".into(), |origin| survey.figure_source(origin))
 }
 
 fn note(result: Result<(), String>, what: &str, notes: &mut Vec<String>) {
@@ -193,8 +201,8 @@ fn joined(
     let of_node = survey.nodes.values().find_map(|node| node.cpus.origin());
     let of_package = survey.cpus.values().find_map(|cpu| cpu.package.origin());
     let origin = of_node.or(of_package);
-    let source =
-        origin.map_or_else(|| "measured: packages of the sources".into(), |origin| read_at(survey, origin));
+    let source = origin
+        .map_or_else(|| "measured: packages of the sources".into(), |origin| survey.figure_source(origin));
     let mut lines = vec![("sockets".to_owned(), sockets.to_string(), source)];
     if sockets > 1 && sockets != relative.host.sockets.value.get() {
         let pairs = (0..sockets).flat_map(|a| (a + 1..sockets).map(move |b| format!("[{a}, {b}]")));
@@ -266,15 +274,24 @@ fn processors(
     if cores > 0 {
         let told = survey.cpus.values().find_map(|cpu| cpu.core.origin());
         let source = match told {
-            Some(origin) => read_at(survey, origin),
+            Some(origin) => survey.figure_source(origin),
             None => {
                 notes.push("which CPUs are threads of one core is not said: each counts as a core".into());
                 "assumed: every CPU is a core".into()
             }
         };
-        let result = file.add::<Machine>(&[("core.count".into(), cores.to_string(), source)]);
+        let mut result = file.add::<Machine>(&[("core.count".into(), cores.to_string(), source)]);
         if result.is_ok() {
             host.cores = cores;
+        }
+        for fewer in [64, 48, 32, 16].into_iter().filter(|&fewer| fewer < cores) {
+            let source = format!("assumed: as many as can be simulated of {cores}");
+            if result.is_err()
+                && file.add::<Machine>(&[("core.count".into(), fewer.to_string(), source)]).is_ok()
+            {
+                notes.push(format!("{cores} cores of a socket are more than can be simulated: {fewer} are"));
+                (host.cores, result) = (fewer, Ok(()));
+            }
         }
         note(result, "the number of cores", notes);
     }
@@ -303,9 +320,9 @@ fn processors(
         let line = |key: &str, value: String, source: String| -> FileFigure {
             (format!("llc.{key}"), value, source)
         };
-        let size_line = line("size", format!("\"{}\"", exact(bytes)), read_at(survey, origin));
+        let size_line = line("size", format!("\"{}\"", exact(bytes)), survey.figure_source(origin));
         let ways = survey.caches.iter().filter(|((of, ..), _)| Some(*of) == level).find_map(|(_, cache)| {
-            Some(line("ways", cache.ways.value()?.to_string(), read_at(survey, cache.ways.origin()?)))
+            Some(line("ways", cache.ways.value()?.to_string(), survey.figure_source(cache.ways.origin()?)))
         });
         let slices = |count: u32, why: &str| line("slices", count.to_string(), format!("assumed: {why}"));
         let tries = [
@@ -356,6 +373,9 @@ fn memory(survey: &Survey, nodes: &[u32], file: &mut Extended<'_>, notes: &mut V
             size(rounded(most))
         ));
     }
+    if survey.nodes.values().any(|node| node.cache_bytes.get().is_some()) {
+        notes.push("memory-side caches are not simulated: memory is taken for DRAM".into());
+    }
     let others = survey.nodes.len() - nodes.len();
     if others > 0 {
         notes.push(format!(
@@ -370,7 +390,7 @@ fn memory(survey: &Survey, nodes: &[u32], file: &mut Extended<'_>, notes: &mut V
         .filter(|line| !line.starts_with("dram.size = "))
         .map(|line| format!("{line}\n"))
         .collect();
-    let source = format!("{}, rounded up to modules", read_at(survey, origin));
+    let source = format!("{}, rounded up to modules", survey.figure_source(origin));
     let result = file.add::<Machine>(&[("dram.size".into(), value(rounded(most)), source)]);
     if let Err(reason) = result {
         // What cannot be told apart is as much as can.
@@ -427,7 +447,17 @@ fn ports(
         if root != main {
             file.text += &format!("port.{name}.extends = \"slot\"\n");
         }
-        match file.add::<Machine>(&lines) {
+        // A port of the relative may have what is impossible at an old rate: then it keeps its own, and the card's decides.
+        let is_rate = |line: &FileFigure| line.0.ends_with(".generation");
+        let others: Vec<FileFigure> = lines.iter().filter(|line| !is_rate(line)).cloned().collect();
+        let mut added = file.add::<Machine>(&lines);
+        if let Err(reason) = &added
+            && file.add::<Machine>(&others).is_ok()
+        {
+            notes.push(format!("the slot of {root} can have a higher rate than its card: {reason}"));
+            added = Ok(());
+        }
+        match added {
             Ok(()) => host.slots.push((root, name)),
             Err(reason) => {
                 file.text = before;
@@ -484,7 +514,7 @@ fn port_lines(
         function.node.origin().or(function.local_cpus.origin())
     });
     let source = match told.filter(|_| is_told) {
-        Some(origin) => read_at(survey, origin),
+        Some(origin) => survey.figure_source(origin),
         None => {
             if survey.nodes_with_cpus().len() > 1 {
                 unknown.0.push(root.to_string());
@@ -538,6 +568,7 @@ mod tests {
             ("Intel(R) Xeon(R) Platinum 8160 CPU @ 2.10GHz", "Platinum8160"),
             ("AMD EPYC 7742 64-Core Processor", "EPYC7742"),
             ("AMD Ryzen Threadripper PRO 7955WX 16-Cores", "7955WX"),
+            ("12th Gen Intel(R) Core(TM) i9-12900K", "i9-12900K"),
             ("Intel(R) Xeon(R) 6980P", "6980P"),
         ] {
             assert_eq!(short_cpu(name), short);

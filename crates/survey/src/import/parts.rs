@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use machine::{Diagnostics, Doc, Drive, Gpu, Kindred, Library, Nic, PcieSwitch, Read};
 
-use super::{Extended, FileFigure, Plugged};
+use super::{Extended, FileFigure, Plugged, plain};
 use crate::fact::Sourced;
 use crate::model::Survey;
 use crate::pci::{PciAddress, PciClass, PciFunction};
@@ -122,7 +122,9 @@ pub fn switches_above(survey: &Survey, device: &Plugged) -> Vec<PciAddress> {
         None => {
             let below = survey.functions.keys().filter(|other| survey.parent(**other) == Some(*address));
             let cards = below.filter(|other| {
-                other.bdf.function() == 0 || survey.functions[*other].is(PciClass::is_bridge)
+                let function = &survey.functions[*other];
+                let is_card = other.bdf.function() == 0 && function.physical.get().is_none();
+                is_card || function.is(PciClass::is_bridge)
             });
             cards.count() > 1
         }
@@ -133,7 +135,7 @@ pub fn switches_above(survey: &Survey, device: &Plugged) -> Vec<PciAddress> {
 /// Opens a file that extends a part.
 fn extended<'l>(library: &'l Library, name: &str, relative: &str, what: &str) -> Extended<'l> {
     let own = name.trim_end_matches(".toml");
-    let what = what.replace(['"', '\\', '\n'], "");
+    let what = plain(what);
     let text = format!(
         "# {what}. What was read says where; all else is {relative}'s.\n\
          name = \"{own}\"\n\
@@ -146,7 +148,7 @@ fn extended<'l>(library: &'l Library, name: &str, relative: &str, what: &str) ->
 /// What was read of a link.
 fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, likely: u32, file: &mut Extended<'_>) {
     let source = |origin: Option<crate::fact::Origin>| {
-        origin.map_or("assumed".to_owned(), |origin| format!("measured: {}", survey.shown(origin)))
+        origin.map_or("assumed".to_owned(), |origin| survey.figure_source(origin))
     };
     fn first<'f, T: std::fmt::Display + PartialEq>(a: &'f Sourced<T>, b: &'f Sourced<T>) -> &'f Sourced<T> {
         if a.get().is_some() { a } else { b }
@@ -182,7 +184,7 @@ fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, likely: u32,
 
 fn id_line(survey: &Survey, function: &PciFunction, ids: &str) -> Option<FileFigure> {
     let origin = function.vendor.origin()?;
-    Some(("controller.pci_id".into(), format!("\"{ids}\""), format!("measured: {}", survey.shown(origin))))
+    Some(("controller.pci_id".into(), format!("\"{ids}\""), survey.figure_source(origin)))
 }
 
 fn nic(
@@ -199,8 +201,9 @@ fn nic(
         .values()
         .filter(|of| of.function.value() == Some(address))
         .find_map(|of| Some((of.mbit_per_s.value()?, of.mbit_per_s.origin()?)));
-    let is_mellanox =
-        function.vendor.value().is_some_and(|id| id.0 == 0x15b3) || function.is(|class| class.0 == 0x0207);
+    let is_mellanox = function.vendor.value().is_some_and(|id| id.0 == 0x15b3)
+        || function.name.get().is_some_and(|name| name.contains("Mellanox") || name.contains("ConnectX"))
+        || function.is(|class| class.0 == 0x0207);
     let relative = known.unwrap_or_else(|| if is_mellanox { "connectx4" } else { "modern" }.to_owned());
     let mut file = extended(library, name, &relative, &survey.describe(address));
     link::<Nic>(survey, function, likely, &mut file);
@@ -208,7 +211,7 @@ fn nic(
         let _ = file.add::<Nic>(&[(
             "controller.rate".into(),
             format!("\"{mbit} Mbit/s\""),
-            format!("measured: {}", survey.shown(origin)),
+            survey.figure_source(origin),
         )]);
     }
     // The scenario's cable is between the first ports of two cards.
@@ -273,9 +276,7 @@ fn switch(
     let name = format!("switch-{}.toml", upstream.to_string().replace([':', '.'], "-"));
     let mut file = extended(library, &name, &relative, &format!("the switch {upstream}"));
     let read = |origin: Option<crate::fact::Origin>| {
-        origin.map_or("assumed: as its devices".to_owned(), |origin| {
-            format!("measured: {}", survey.shown(origin))
-        })
+        origin.map_or("assumed: as its devices".to_owned(), |origin| survey.figure_source(origin))
     };
     // Each port of the model is as fast as the fastest one; a link is what both of its ends can.
     let all = || std::iter::once(&upstream).chain(&below).map(|address| &survey.functions[address]);

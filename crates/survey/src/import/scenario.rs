@@ -94,6 +94,16 @@ impl ScenarioWriter<'_> {
     /// A host with the switches and devices that a scenario needs.
     fn host(&self, name: &str, devices: &[(PciAddress, &str)]) -> String {
         let mut text = format!("[[host]]\nname = \"{name}\"\nmachine = \"{}.toml\"\n", self.machine);
+        let modes = devices.iter().filter_map(|(address, _)| self.survey.functions[address].iommu_mode.get());
+        let mut modes = modes.filter_map(|mode| match mode.as_str() {
+            "identity" => Some("pass-through"),
+            "DMA" => Some("strict"),
+            "DMA-FQ" => Some("lazy"),
+            _ => None,
+        });
+        if let Some(mode) = modes.next().filter(|_| self.host.has_iommu) {
+            let _ = writeln!(text, "iommu = \"{mode}\"  # the type of its group there");
+        }
         let mut written: BTreeMap<PciAddress, ()> = BTreeMap::new();
         for (address, _) in devices {
             let Some(device) = self.device(*address) else { continue };
@@ -182,7 +192,20 @@ impl ScenarioWriter<'_> {
 
     fn netperf(&self, nic: PciAddress) -> String {
         let far = self.host.sockets > 1;
-        let steering = "change_kernel.steering = { rfs = true, arfs = true }\n";
+        let mut steering = "change_kernel.steering = { rfs = true, arfs = true }\n".to_owned();
+        // As ethtool has it there.
+        let own = self.survey.interfaces.values().find(|of| of.function.value() == Some(nic));
+        if let Some((own, us)) = own.and_then(|own| Some((own, own.rx_usecs.value()?))) {
+            let adaptive = own.adaptive_rx.value().unwrap_or(false);
+            let packets = own
+                .rx_frames
+                .value()
+                .map_or(String::new(), |count| format!(", coalescing_packets = {count}"));
+            let _ = writeln!(
+                steering,
+                "nic_driver = {{ coalescing = \"{us} us\", adaptive = {adaptive}{packets} }}  # rx-usecs and rx-frames there"
+            );
+        }
         let one = |name: &str| {
             let host = self.host(name, &[(nic, "nic")]);
             host.replacen(".toml\"\n", &format!(".toml\"\n{steering}"), 1)

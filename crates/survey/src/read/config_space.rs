@@ -123,6 +123,8 @@ fn extended(
     if let Some(at) = find(caps::extended_id::SRIOV) {
         into.most_vfs.set(half(at + 14).into(), from("SR-IOV"));
         into.vfs.set(half(at + 16).into(), from("SR-IOV"));
+        into.vf_offset.set(half(at + 20).into(), from("SR-IOV"));
+        into.vf_stride.set(half(at + 22).into(), from("SR-IOV"));
     }
     into.resizable_bars.set(find(RESIZABLE_BARS).is_some(), from("config"));
 }

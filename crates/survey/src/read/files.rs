@@ -12,6 +12,8 @@ const MOST_BYTES: u64 = 8 << 20;
 /// Bytes that an archive may unpack to, and files in it.
 const MOST_UNPACKED: u64 = 512 << 20;
 const MOST_FILES: usize = 2_000_000;
+/// Where a capture has what `ethtool -c` says of each interface.
+pub const ETHTOOL: &str = "/ethtool/";
 
 /// Files laid out like `/`. Paths begin with a slash; links lead nowhere outside.
 pub trait RootFiles {
@@ -103,6 +105,10 @@ impl FolderFiles {
 
 impl RootFiles for FolderFiles {
     fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        // No file of the kernel says what this is.
+        if let Some(interface) = path.strip_prefix(ETHTOOL).filter(|_| self.is_live()) {
+            return super::ethtool::ask(interface).map(String::into_bytes);
+        }
         let place = self.place(path)?;
         let mut bytes = Vec::new();
         ::files::open(&place).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
@@ -188,7 +194,8 @@ impl ArchiveFiles {
 
     /// The names and contents of files that are not below `/sys` and `/proc`, such as outputs of tools.
     pub fn others(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let is_other = |path: &&String| !["/sys/", "/proc/", "/dev/"].iter().any(|top| path.starts_with(top));
+        let is_other =
+            |path: &&String| !["/sys/", "/proc/", "/dev/", ETHTOOL].iter().any(|top| path.starts_with(top));
         self.members.iter().filter(move |(path, _)| is_other(path)).filter_map(
             |(path, member)| match member {
                 ArchiveMember::File(bytes) => Some((path.trim_start_matches('/'), bytes.as_slice())),

@@ -1,10 +1,12 @@
 //! hwloc's XML, versions 1 to 3.
 
+use std::collections::BTreeSet;
+
 use roxmltree::Node;
 
 use super::xml;
 use crate::fact::Origin;
-use crate::model::Survey;
+use crate::model::{MemoryNode, Survey};
 use crate::numbers::NumberSet;
 use crate::pci::{BusRange, LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber};
 
@@ -19,6 +21,8 @@ struct Within<'a> {
     cpus: Option<&'a str>,
     /// The PCI function whose parts these are.
     function: Option<PciAddress>,
+    /// Bytes of the memory-side cache before its memory.
+    memory_cache: Option<u64>,
     depth: usize,
 }
 
@@ -29,32 +33,54 @@ struct Within<'a> {
 pub fn read(text: &str, source: usize) -> Result<Survey, String> {
     let document = xml::parse(text)?;
     let root = document.root_element();
-    let mut reader = HwlocReader { survey: Survey::default(), source, anonymous: 0 };
+    let has_type_bits = root
+        .attribute("version")
+        .and_then(|version| version.split('.').next()?.parse::<u32>().ok())
+        .is_some_and(|version| version >= 3);
+    let mut reader = HwlocReader { survey: Survey::default(), source, anonymous: 0, has_type_bits };
     for child in xml::children(root) {
         match child.tag_name().name() {
             "object" => reader.object(child, Within::default()),
             "info" => reader.info(child),
-            "distances" | "distances2" => reader.distances(child),
-            "distances2hetero" => reader.joins(child, root),
+            "distances" | "distances2" if child.attribute("name") != Some("NVLinkBandwidth") => {
+                reader.distances(child);
+            }
+            "distances2" | "distances2hetero" => reader.joins(child, root),
             "cpukind" => reader.kind(child),
             _ => {}
         }
     }
     let mut survey = reader.survey;
-    // The CPUs of a node in version 2 are those of the object that it belongs to: its own set says them.
-    let nodes: Vec<_> =
-        survey.nodes.iter().filter_map(|(number, node)| Some((*number, node.cpus.get()?.clone()))).collect();
-    for (number, cpus) in nodes {
-        for cpu in cpus.iter() {
-            if let Some(cpu) = survey.cpus.get_mut(&cpu) {
-                cpu.node.set(number, Origin { source, what: "cpuset of its NUMANode" });
-            }
-        }
-    }
+    owners_of_cpus(&mut survey, source);
     if survey.cpus.is_empty() && survey.functions.is_empty() {
         survey.doubt("hwloc's XML", "it has neither processors nor PCI devices");
     }
     Ok(survey)
+}
+
+/// Gives each CPU to one node. Version 2 has CPUs near a node as its own, also of memory that has none (persistent, attached, a GPU's):
+/// then the CPUs are those of the DRAM, or of the node that has the fewest.
+fn owners_of_cpus(survey: &mut Survey, source: usize) {
+    let from = Origin { source, what: "cpuset of its NUMANode" };
+    let of_node = |(number, node): (&u32, &MemoryNode)| Some((*number, node.cpus.get()?.clone()));
+    let mut nodes: Vec<_> = survey.nodes.iter().filter_map(of_node).collect();
+    let is_special = |number: &u32| survey.nodes[number].kind.get().is_some_and(|kind| kind != "DRAM");
+    nodes.sort_by_key(|(number, cpus)| (is_special(number), cpus.len(), *number));
+    let mut taken = BTreeSet::new();
+    for (number, cpus) in nodes {
+        if cpus.iter().any(|cpu| taken.contains(&cpu)) {
+            let node = survey.nodes.entry(number).or_default();
+            node.near_cpus = std::mem::take(&mut node.cpus);
+            node.cpus.set(NumberSet::default(), from);
+            continue;
+        }
+        for cpu in cpus.iter() {
+            taken.insert(cpu);
+            if let Some(cpu) = survey.cpus.get_mut(&cpu) {
+                cpu.node.set(number, from);
+            }
+        }
+    }
 }
 
 struct HwlocReader {
@@ -62,6 +88,8 @@ struct HwlocReader {
     source: usize,
     /// Packages without a number.
     anonymous: u32,
+    /// Whether types of devices are bits of a mask, as of version 3; before, they are numbers.
+    has_type_bits: bool,
 }
 
 fn parsed<T: std::str::FromStr>(node: Node<'_, '_>, name: &str) -> Option<T> {
@@ -91,7 +119,14 @@ impl HwlocReader {
         within.cpus = cpus.or(within.cpus);
         let set = within.cpus.and_then(NumberSet::from_mask);
         match kind {
-            "Machine" => xml::children(object).for_each(|child| self.info(child)),
+            "Machine" => {
+                xml::children(object).for_each(|child| self.info(child));
+                // Version 1 has memory here if there are no nodes.
+                if let Some(bytes) = parsed(object, "local_memory").filter(|&bytes: &u64| bytes > 0) {
+                    let from = self.from("Machine's local_memory");
+                    self.survey.machine.memory_bytes.set(bytes, from);
+                }
+            }
             "Package" | "Socket" => {
                 let number = number.unwrap_or_else(|| {
                     self.anonymous += 1;
@@ -107,6 +142,10 @@ impl HwlocReader {
                 if let Some(number) = number {
                     within.node = Some(number);
                     self.node(object, number, set.as_ref());
+                    if let Some(bytes) = within.memory_cache {
+                        let from = self.from("object MemCache");
+                        self.survey.nodes.entry(number).or_default().cache_bytes.set(bytes, from);
+                    }
                 }
             }
             "Core" => within.core = number,
@@ -128,6 +167,7 @@ impl HwlocReader {
                 }
             }
             "OSDev" => self.os_device(object, within.function),
+            "MemCache" => within.memory_cache = parsed(object, "cache_size").filter(|&bytes| bytes > 0),
             _ if kind.ends_with("Cache") => self.cache(object, kind, set),
             _ => {}
         }
@@ -163,6 +203,10 @@ impl HwlocReader {
             "CPUModel" => machine.cpu.set(value.to_owned(), from("CPUModel")),
             "CPUVendor" => machine.cpu_vendor.set(value.to_owned(), from("CPUVendor")),
             "Architecture" => machine.architecture.set(value.to_owned(), from("Architecture")),
+            "CPUImplementer" => {
+                machine.cpu_vendor.set(format!("implementer {value}"), from("CPUImplementer"));
+            }
+            "CPUPart" => machine.cpu.set(format!("Arm part {value}"), from("CPUPart")),
             "OSRelease" => machine.kernel.set(value.to_owned(), from("OSRelease")),
             "CPUFamilyNumber" => {
                 value
@@ -208,7 +252,7 @@ impl HwlocReader {
             Some("2") => "i",
             _ => "",
         };
-        let Some((level, cpus)) = level.zip(cpus).filter(|_| kind != "MemCache") else { return };
+        let Some((level, cpus)) = level.zip(cpus) else { return };
         let cache = self.survey.caches.entry((level, letter, cpus)).or_default();
         if let Some(size) = parsed(object, "cache_size").filter(|&size: &u64| size > 0) {
             cache.size_bytes.set(size, from);
@@ -288,21 +332,24 @@ impl HwlocReader {
     fn os_device(&mut self, object: Node<'_, '_>, function: Option<PciAddress>) {
         let from = self.from("object OSDev");
         let Some(name) = object.attribute("name").filter(|name| name.len() < 64) else { return };
-        // Versions 1 and 2 number the types, version 3 has a bit for each.
-        let of_type = object.attribute("osdev_type").unwrap_or_default();
+        let of_type: u32 = parsed(object, "osdev_type").unwrap_or(u32::MAX);
         let subtype = object.attribute("subtype");
-        let is_net = of_type == "2" && !name.starts_with("mem") || of_type == "16";
-        if is_net {
+        let kind = match (self.has_type_bits, of_type) {
+            (false, 0) | (true, 1) => "block",
+            (false, 1) | (true, 4) => "gpu",
+            (false, 2) | (true, 16) => "net",
+            (false, 3) | (true, 32 | 48) => "infiniband",
+            (false, 4) | (true, 64) => "dma",
+            (true, 2) => "memory",
+            _ => "device",
+        };
+        // Memory modules' and interfaces' numbers were the same once.
+        if kind == "net" && !name.starts_with("mem") {
             let interface = self.survey.interfaces.entry(name.to_owned()).or_default();
             function.into_iter().for_each(|function| interface.function.set(function, from));
             return;
         }
-        let kind = match of_type {
-            "0" | "1" if subtype.is_none() => "block",
-            "3" | "32" | "48" => "infiniband",
-            "64" => "dma",
-            _ => subtype.unwrap_or("device"),
-        };
+        let kind = subtype.filter(|_| ["gpu", "device"].contains(&kind)).unwrap_or(kind);
         let device = self.survey.devices.entry(name.to_owned()).or_default();
         function.into_iter().for_each(|function| device.function.set(function, from));
         device.kind.set(kind.to_owned(), from);
@@ -346,17 +393,18 @@ impl HwlocReader {
         }
     }
 
-    /// NVLinks between GPUs and packages, in MB/s.
+    /// NVLinks between GPUs, switches and packages, in MB/s.
     fn joins(&mut self, node: Node<'_, '_>, root: Node<'_, '_>) {
         if node.attribute("name") != Some("NVLinkBandwidth") {
             return;
         }
+        let of_all = node.attribute("type");
         let words = |name: &str| -> Vec<&str> {
             let of_name = xml::children(node).filter(|child| child.tag_name().name() == name);
             of_name.filter_map(|child| child.text()).flat_map(str::split_whitespace).collect()
         };
         let name = |index: &str| -> Option<String> {
-            let (kind, number) = index.split_once(':')?;
+            let (kind, number) = index.split_once(':').or(of_all.map(|kind| (kind, index)))?;
             let is_it = |found: &Node<'_, '_>| {
                 found.attribute("type") == Some(kind) && found.attribute("gp_index") == Some(number)
             };
@@ -364,6 +412,7 @@ impl HwlocReader {
             let parent = || found.parent()?.attribute("pci_busid")?.parse::<PciAddress>().ok();
             match kind {
                 "OSDev" => Some(parent()?.to_string()),
+                "PCIDev" => found.attribute("pci_busid").map(str::to_owned),
                 _ => Some(format!("{kind} {}", found.attribute("os_index")?)),
             }
         };

@@ -16,9 +16,16 @@ fn begins(line: &str) -> Option<(PciAddress, &str)> {
 /// Whether a text begins like lspci's.
 pub fn is(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("lspci: "));
-    lines
-        .next()
-        .is_some_and(|line| begins(line).is_some_and(|(_, rest)| rest.contains(": ") || rest.len() > 8))
+    let first = lines.next().unwrap_or_default();
+    let of_machines = |line: &str| slot(line).is_some();
+    let mut is_dump = || lines.next().is_some_and(|line| line.starts_with("00: "));
+    begins(first).is_some_and(|(_, rest)| rest.contains(": ") || rest.starts_with('"') || is_dump())
+        || of_machines(first)
+}
+
+/// The address of `Slot:` in the output for machines, `-vmm`.
+fn slot(line: &str) -> Option<PciAddress> {
+    line.strip_prefix("Slot:")?.trim().parse().ok()
 }
 
 /// Reads all functions of a text.
@@ -26,7 +33,10 @@ pub fn read(text: &str, source: usize) -> Survey {
     let mut survey = Survey::default();
     let mut current: Option<(PciAddress, Described)> = None;
     for line in text.lines() {
-        if let Some((address, rest)) = begins(line) {
+        if let Some(address) = slot(line) {
+            finish(&mut survey, current.take(), source);
+            current = Some((address, Described::default()));
+        } else if let Some((address, rest)) = begins(line) {
             finish(&mut survey, current.take(), source);
             let mut described = Described::default();
             described.first_line(rest, source);
@@ -67,6 +77,8 @@ struct Described {
     /// The register whose lines are being read; they continue on lines of their own.
     register: &'static str,
     dump: BTreeMap<usize, u8>,
+    /// Vendor and device as `-mm` names them.
+    words: Vec<String>,
     is_denied: bool,
     is_gone: bool,
 }
@@ -118,6 +130,9 @@ impl Described {
     /// `Ethernet controller [0200]: Intel Corporation 82599 [8086:10fb] (rev 01)`, in all variants.
     fn first_line(&mut self, rest: &str, source: usize) {
         let from = Origin { source, what: "first line" };
+        if rest.starts_with('"') {
+            return self.quoted(rest, source);
+        }
         let function = &mut self.function;
         let Some((class, mut name)) = rest.split_once(": ") else { return };
         let code = |text: &str| u16::from_str_radix(text, 16).ok().filter(|_| text.len() == 4).map(PciClass);
@@ -149,8 +164,57 @@ impl Described {
         }
     }
 
+    /// `"Ethernet controller [0200]" "Intel Corporation [8086]" "82599 [10fb]" -r01 "Intel Corporation" "X520"`, of `-mm`.
+    fn quoted(&mut self, rest: &str, source: usize) {
+        let mut texts = rest.split('"').skip(1).step_by(2);
+        for (key, text) in ["Class:", "Vendor:", "Device:"].into_iter().zip(&mut texts) {
+            self.of_machines(key, text, source);
+        }
+    }
+
+    /// A key of `-vmm`, or a field of `-mm`: a name, a number, or both.
+    fn of_machines(&mut self, key: &str, text: &str, source: usize) {
+        let from = Origin { source, what: "-mm" };
+        let hex = |text: &str| u16::from_str_radix(text, 16).ok().filter(|_| text.len() == 4);
+        let number = bracketed(text).and_then(|(_, inner)| hex(inner)).or_else(|| hex(text));
+        let name =
+            bracketed(text).filter(|(_, inner)| hex(inner).is_some()).map_or(text, |(before, _)| before);
+        let function = &mut self.function;
+        match key {
+            "Class:" => {
+                let class = number.map(PciClass).or_else(|| PciClass::from_name(name));
+                class.into_iter().for_each(|class| function.class.set(class, from));
+            }
+            "Vendor:" | "Device:" => {
+                let fact = if key == "Vendor:" { &mut function.vendor } else { &mut function.device };
+                number.into_iter().for_each(|number| fact.set(PciNumber(number), from));
+                self.words.push(name.to_owned());
+                if key == "Device:" && hex(text).is_none() {
+                    function.name.set(self.words.join(" "), from);
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn line(&mut self, line: &str, source: usize) {
         let text = line.trim();
+        if let Some((
+            key @ ("Class:" | "Vendor:" | "Device:" | "Driver:" | "NUMANode:" | "IOMMUGroup:"),
+            value,
+        )) = line.split_once('\t')
+        {
+            let from = Origin { source, what: "-vmm" };
+            match key {
+                "Driver:" => self.function.driver.set(value.to_owned(), from),
+                "NUMANode:" => value.parse().into_iter().for_each(|node| self.function.node.set(node, from)),
+                "IOMMUGroup:" => {
+                    value.parse().into_iter().for_each(|group| self.function.iommu_group.set(group, from))
+                }
+                _ => self.of_machines(key, value, source),
+            }
+            return;
+        }
         if self.dumped(line) {
             return;
         }
@@ -191,6 +255,11 @@ impl Described {
             if let Some((most, now)) = number(text, "Total VFs: ").zip(number(text, "Number of VFs: ")) {
                 function.most_vfs.set(most, from("SR-IOV"));
                 function.vfs.set(now, from("SR-IOV"));
+            }
+        } else if text.starts_with("VF offset:") {
+            if let Some((offset, stride)) = number(text, "VF offset: ").zip(number(text, "stride: ")) {
+                function.vf_offset.set(offset, from("SR-IOV"));
+                function.vf_stride.set(stride, from("SR-IOV"));
             }
         } else if text.starts_with("!!! Unknown header type 7f") {
             self.is_gone = true;
@@ -303,6 +372,20 @@ pub mod tree {
         })
     }
 
+    /// Words of devices' names, with the class that they tell: a tree has no classes.
+    const NAMED: [(&str, u16); 10] = [
+        ("Audio", 0x0403),
+        ("USB", 0x0c03),
+        ("Matrox", 0x0300),
+        ("ASPEED", 0x0300),
+        ("NVMe", 0x0108),
+        ("Ethernet", 0x0200),
+        ("ConnectX", 0x0200),
+        ("Network Connection", 0x0200),
+        ("NVIDIA Corporation", 0x0302),
+        ("Instinct", 0x1200),
+    ];
+
     /// A bridge whose buses are being listed.
     struct Above {
         /// Where on the line its children begin.
@@ -368,6 +451,9 @@ pub mod tree {
                     let name = line[at..].trim();
                     if !name.is_empty() {
                         entry.name.set(name.to_owned(), from);
+                        let class = NAMED.iter().find(|(word, _)| name.contains(word));
+                        let from = Origin { source, what: "its name" };
+                        class.into_iter().for_each(|(_, class)| entry.class.set(PciClass(*class), from));
                     }
                     break;
                 }

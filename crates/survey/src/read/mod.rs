@@ -1,10 +1,12 @@
 //! Sources: their formats are told by content, not by name.
 
 pub mod config_space;
+mod ethtool;
 pub mod files;
 mod hwloc;
 mod lspci;
 mod nccl;
+pub mod processes;
 pub mod sysfs;
 pub mod tables;
 mod xml;
@@ -30,7 +32,7 @@ type TextTest = fn(&str) -> bool;
 type TextReader = fn(&str, usize) -> Survey;
 
 /// Formats of text, with what tells each.
-const TEXTS: [(&str, TextTest, TextReader); 10] = [
+const TEXTS: [(&str, TextTest, TextReader); 11] = [
     ("lspci", lspci::is, lspci::read),
     ("lspci -t", lspci::tree::is, lspci::tree::read),
     (
@@ -38,7 +40,7 @@ const TEXTS: [(&str, TextTest, TextReader); 10] = [
         |text| text.trim_start().starts_with("available: ") && text.contains(" nodes ("),
         tables::numactl,
     ),
-    ("nvidia-smi topo -m", |text| text.contains("GPU0\t") && text.contains(" X "), tables::nvidia_smi),
+    ("nvidia-smi topo -m", tables::is_nvidia_smi, tables::nvidia_smi),
     (
         "/proc/cpuinfo",
         |text| text.starts_with("processor\t") || text.starts_with("vendor_id\t"),
@@ -56,6 +58,7 @@ const TEXTS: [(&str, TextTest, TextReader); 10] = [
         |text| text.starts_with("BOOT_IMAGE=") || text.lines().count() == 1 && text.contains("root="),
         tables::command_line,
     ),
+    ("ethtool -c", ethtool::is, ethtool::read),
     ("uname -a", |text| text.starts_with("Linux ") && text.lines().count() == 1, tables::uname),
 ];
 

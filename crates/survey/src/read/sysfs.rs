@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use super::files::RootFiles;
-use super::{config_space, tables};
+use super::files::{ETHTOOL, RootFiles};
+use super::{config_space, ethtool, tables};
 use crate::fact::Origin;
 use crate::model::{SetList, Survey};
 use crate::numbers::NumberSet;
@@ -28,6 +28,7 @@ pub fn read(files: &dyn RootFiles, source: usize) -> Survey {
     reader.interfaces();
     reader.devices();
     reader.irqs();
+    super::processes::read(files, source, &mut reader.survey);
     reader.survey
 }
 
@@ -82,6 +83,9 @@ impl SysfsReader<'_> {
         if let Some(release) = self.files.text("/proc/sys/kernel/osrelease") {
             machine.kernel.set(release, from("osrelease"));
         }
+        let flows = self.files.text("/proc/sys/net/core/rps_sock_flow_entries");
+        let flows = flows.and_then(|flows| flows.parse().ok());
+        flows.into_iter().for_each(|flows| machine.rfs_entries.set(flows, from("rps_sock_flow_entries")));
         let names = ["/sys/class/dmi/id/product_name", "/sys/devices/virtual/dmi/id/product_name"];
         let product = names.iter().find_map(|path| self.files.text(path)).filter(|name| !name.is_empty());
         product.into_iter().for_each(|product| machine.product.set(product, from("product_name")));
@@ -173,9 +177,12 @@ impl SysfsReader<'_> {
                     cpu.node.set(*number, from("cpulist of its node"));
                 }
             }
+            let cache: Option<u64> = self.parsed(&format!("{folder}/memory_side_cache/index1/size"));
+            let cache = cache.filter(|&bytes| bytes > 0);
             let node = self.survey.nodes.entry(*number).or_default();
             cpus.into_iter().for_each(|cpus| node.cpus.set(cpus, from("cpulist")));
             kib.into_iter().for_each(|kib| node.memory_bytes.set(kib.saturating_mul(1024), from("meminfo")));
+            cache.into_iter().for_each(|bytes| node.cache_bytes.set(bytes, from("memory_side_cache")));
             let distances = self.files.text(&format!("{folder}/distance")).unwrap_or_default();
             for (other, distance) in numbers.iter().zip(distances.split_whitespace()) {
                 if let Ok(distance) = distance.parse() {
@@ -298,6 +305,9 @@ impl SysfsReader<'_> {
             };
             let (xps, rps) = (masks(&tx, "xps_cpus"), masks(&rx, "rps_cpus"));
             let flows = rx.first().and_then(|(_, queue)| self.parsed(&format!("{queue}/rps_flow_cnt")));
+            if let Some(text) = self.files.text(&format!("{ETHTOOL}{name}")) {
+                self.survey.merge(ethtool::read(&text, self.source));
+            }
             let interface = self.survey.interfaces.entry(name).or_default();
             interface.function.set(function, from("device"));
             rate.into_iter().for_each(|rate| interface.mbit_per_s.set(rate, from("speed")));
@@ -334,12 +344,34 @@ impl SysfsReader<'_> {
                 };
                 let from = |what| Origin { source: self.source, what };
                 let queues = self.parsed(&format!("{folder}/{name}/queue_count"));
+                let lists = self.queue_cpus(class, &path);
                 let device = self.survey.devices.entry(name).or_default();
                 device.function.set(function, from("path"));
                 device.kind.set(kind.to_owned(), from("class"));
                 queues.into_iter().for_each(|queues| device.queues.set(queues, from("queue_count")));
+                lists.into_iter().for_each(|lists| device.queue_cpus.set(lists, from("cpu_list")));
             }
         }
+    }
+
+    /// CPUs of each queue of a block device, or of a controller's first namespace.
+    fn queue_cpus(&self, class: &str, path: &str) -> Option<SetList> {
+        let folder = match class {
+            "block" => path.to_owned(),
+            "nvme" => {
+                let controller = last(path)?;
+                let is_own = |name: &String| name.starts_with(controller) && name.contains('n');
+                let namespace = self.files.list(path).into_iter().find(|name| {
+                    is_own(name)
+                        && name.strip_prefix(controller).is_some_and(|rest| rest.starts_with(['n', 'c']))
+                })?;
+                format!("{path}/{namespace}")
+            }
+            _ => return None,
+        };
+        let queues = self.numbered(&format!("{folder}/mq"), "");
+        let lists = queues.iter().filter_map(|(_, queue)| self.parsed(&format!("{queue}/cpu_list")));
+        Some(SetList(lists.collect())).filter(|list| !list.0.is_empty())
     }
 
     fn irqs(&mut self) {

@@ -1,7 +1,9 @@
 //! Texts of one table: `numactl -H`, `nvidia-smi topo -m`, and the files of /proc.
 
+use std::collections::BTreeMap;
+
 use crate::fact::Origin;
-use crate::model::{CpuCounts, Survey};
+use crate::model::{NumberCounts, Survey};
 use crate::numbers::NumberSet;
 
 /// `numactl -H`.
@@ -45,51 +47,68 @@ pub fn numactl(text: &str, source: usize) -> Survey {
     survey
 }
 
+/// Whether a text begins with the matrix of `nvidia-smi topo -m`.
+pub fn is_nvidia_smi(text: &str) -> bool {
+    is_matrix_header(&plain(text)) && text.contains(" X ")
+}
+
+/// Without the underlining of the header.
+fn plain(text: &str) -> String {
+    text.replace("\x1b[4m", "").replace("\x1b[0m", "")
+}
+
+fn is_matrix_header(text: &str) -> bool {
+    text.lines().take(8).any(|line| line.trim_start().starts_with("GPU") && !line.contains(" X "))
+}
+
+/// Cells of a line: between tabs, or several spaces where tabs were copied as such.
+fn cells(line: &str) -> Vec<&str> {
+    match line.contains('\t') {
+        true => line.split('\t').map(str::trim).collect(),
+        false => line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect(),
+    }
+}
+
 /// `nvidia-smi topo -m`.
 pub fn nvidia_smi(text: &str, source: usize) -> Survey {
     let from = |what| Origin { source, what };
     let mut survey = Survey::default();
-    let plain: String = text.replace("\x1b[4m", "").replace("\x1b[0m", "");
-    let mut lines = plain.lines().skip_while(|line| !line.trim_start().starts_with("GPU0"));
+    let plain = plain(text);
+    let mut lines = plain.lines().skip_while(|line| !is_matrix_header(line));
     let Some(header) = lines.next() else { return survey };
-    let names: Vec<&str> = header.split('\t').map(str::trim).filter(|name| !name.is_empty()).collect();
-    let is_device = |name: &str| {
-        name.starts_with("GPU") && name.len() < 8 || name.starts_with("NIC") || name.starts_with("mlx")
-    };
-    let devices: Vec<&str> = names.iter().copied().take_while(|name| is_device(name)).collect();
+    let names: Vec<&str> = cells(header).into_iter().filter(|name| !name.is_empty()).collect();
+    // Names of devices have no spaces, those of the columns behind them do.
+    let devices: Vec<&str> = names.iter().copied().take_while(|name| !name.contains(' ')).take(256).collect();
+    // `  NIC0: mlx5_0`
+    let legend = plain.lines().filter_map(|line| line.trim().split_once(": "));
+    let legend: BTreeMap<&str, &str> = legend.filter(|(name, _)| devices.contains(name)).collect();
+    let named = |name: &str| legend.get(name).copied().unwrap_or(name).trim().to_owned();
     for line in lines {
-        let cells: Vec<&str> = line.split('\t').map(str::trim).collect();
+        let cells = cells(line);
         let Some((&row, cells)) = cells.split_first().filter(|(row, _)| devices.contains(row)) else {
-            // `  NIC0: mlx5_0`
-            if let Some((nic, device)) = line.trim().split_once(": ").filter(|(nic, _)| devices.contains(nic))
-            {
-                survey
-                    .devices
-                    .entry(device.to_owned())
-                    .or_default()
-                    .kind
-                    .set("infiniband".into(), from("NIC legend"));
-                survey.paths.insert((nic.to_owned(), nic.to_owned()), device.to_owned());
-            }
             continue;
         };
-        for (column, path) in devices.iter().zip(cells) {
-            if *column != row {
-                survey.paths.insert((row.to_owned(), (*column).to_owned()), (*path).to_owned());
-            }
+        for (column, path) in devices.iter().zip(cells).filter(|(column, _)| **column != row) {
+            survey.paths.insert((named(row), named(column)), (*path).to_owned());
         }
-        if row.starts_with("GPU") {
-            let device = survey.devices.entry(row.to_owned()).or_default();
-            device.kind.set("gpu".into(), from("topo -m"));
-            let cell = |name: &str| {
-                let place = names.iter().position(|column| *column == name)?;
-                cells.get(place).copied()
-            };
-            let cpus: Option<NumberSet> = cell("CPU Affinity").and_then(|text| text.parse().ok());
-            let node: Option<u32> = cell("NUMA Affinity").and_then(|text| text.parse().ok());
-            if let (Some(cpus), Some(node)) = (cpus, node) {
-                survey.nodes.entry(node).or_default().cpus.set(cpus, from("CPU Affinity"));
-            }
+        let device = survey.devices.entry(named(row)).or_default();
+        if !row.starts_with("GPU") {
+            device.kind.set("infiniband".into(), from("topo -m"));
+            continue;
+        }
+        device.kind.set("gpu".into(), from("topo -m"));
+        let cell = |name: &str| cells.get(names.iter().position(|column| *column == name)?).copied();
+        let cpus: Option<NumberSet> = cell("CPU Affinity").and_then(|text| text.parse().ok());
+        let cpus = cpus.filter(|cpus| !cpus.is_empty());
+        let node: Option<u32> = cell("NUMA Affinity").and_then(|text| text.parse().ok());
+        if let Some(node) = node {
+            device.node.set(node, from("NUMA Affinity"));
+            let of_node = survey.nodes.entry(node).or_default();
+            cpus.iter().for_each(|cpus| of_node.cpus.set(cpus.clone(), from("CPU Affinity")));
+        }
+        for cpu in cpus.iter().flat_map(NumberSet::iter) {
+            let cpu = survey.cpus.entry(cpu).or_default();
+            node.into_iter().for_each(|node| cpu.node.set(node, from("CPU Affinity")));
         }
     }
     survey
@@ -213,7 +232,7 @@ pub fn interrupts(text: &str, source: usize) -> Survey {
         let mut words = rest.split_whitespace();
         let counts = cpus.iter().zip(words.by_ref().take(cpus.len()));
         let counts = counts.flat_map(|(&cpu, count)| Some((cpu, count.parse::<u64>().ok()?)));
-        let counts = CpuCounts(counts.filter(|&(_, count)| count > 0).collect());
+        let counts = NumberCounts(counts.filter(|&(_, count)| count > 0).collect());
         let line = survey.irqs.entry(number).or_default();
         line.counts.set(counts, from("interrupts"));
         // Controller, hardware number and trigger come before what has asked for it.
