@@ -463,7 +463,8 @@ fn what_lies_beside_outputs_is_not_touched() {
         done(nearfar(&folder, arguments));
     }
     for name in ["a\\u001b[31mb", "a\\u202eb", "-", "-rf", " ", "a/ b", "\\nx"] {
-        fs::write(folder.join("named.toml"), with_capture(name)).unwrap();
+        let capture = format!("[[capture]]\nport = \"a\"\nfile = \"{name}\"\n[[host]]");
+        fs::write(folder.join("named.toml"), HOSTS.replacen("[[host]]", &capture, 1)).unwrap();
         refused(&folder, &["run", "named.toml"], "control characters");
     }
     done(shell(&folder, "mkfifo pipe"));

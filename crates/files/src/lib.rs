@@ -166,6 +166,23 @@ pub fn check(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// A folder in which nothing was written goes again; one that was there stays.
+    #[test]
+    fn folders_that_were_made_for_nothing_go() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("own")).unwrap();
+        for name in ["new/newer/x", "own/new/x"] {
+            let failed = write_with(&folder.path().join(name), |_| Err(io::ErrorKind::StorageFull.into()));
+            assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        }
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["own"]);
+        assert!(fs::read_dir(folder.path().join("own")).unwrap().next().is_none());
+        write(&folder.path().join("new/x"), b"x").unwrap();
+        assert_eq!(read(&folder.path().join("new/x")).unwrap(), b"x");
+    }
+
     #[test]
     fn what_never_ends_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
