@@ -3,8 +3,9 @@
 mod accuracy;
 mod bad_days;
 mod lspci;
+mod lstopo;
 mod nvme;
 mod pages;
 mod your_machine;
 
-needs::main!(accuracy, bad_days, lspci, nvme, pages, your_machine);
+needs::main!(accuracy, bad_days, lspci, lstopo, nvme, pages, your_machine);

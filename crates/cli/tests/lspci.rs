@@ -87,7 +87,67 @@ fn services_of_endpoints() {
     assert!(!other.contains("ATSCap"), "{other}");
 }
 
+/// In whatever form lspci prints an export, it is the same machine to `inspect`.
+fn what_it_prints_is_read_again() {
+    let folder = folder("again");
+    let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    nearfar.current_dir(&folder).args([
+        "export",
+        "gpu-switches",
+        "--as",
+        "lspci",
+        "-o",
+        "own.lspci",
+        "--quiet",
+    ]);
+    assert!(nearfar.output().unwrap().status.success());
+    let file = folder.join("own.lspci");
+    let survey = |bytes: &[u8]| survey::Survey::from_bytes("source", bytes).unwrap();
+    let own = survey(&std::fs::read(&file).unwrap());
+    type Facts = [fn(&survey::PciFunction) -> String; 3];
+    let facts: Facts = [
+        |of| format!("{:?} {:?} {:?}", of.class.value(), of.vendor.value(), of.device.value()),
+        |of| {
+            format!(
+                "{:?} {:?} {:?} {:?}",
+                of.speed.value(),
+                of.width.value(),
+                of.max_speed.value(),
+                of.max_width.value()
+            )
+        },
+        |of| format!("{:?} {:?} {:?}", of.mps_bytes.value(), of.mrrs_bytes.value(), of.extended_tags.value()),
+    ];
+    let (ids, links, sizes) = (&facts[..1], &facts[..2], &facts[..]);
+    let forms: [(&[&str], &[fn(&survey::PciFunction) -> String]); 9] = [
+        (&["-vvv", "-nn"], sizes),
+        (&["-vvv", "-n", "-D"], sizes),
+        (&["-xxxx"], sizes),
+        (&["-xxx"], links),
+        (&["-x"], ids),
+        (&["-nn"], ids),
+        (&["-mm", "-nn"], ids),
+        (&["-vmm", "-nn"], ids),
+        (&["-t"], &[]),
+    ];
+    for (options, same) in forms {
+        let again = survey(lspci(&file, options).as_bytes());
+        assert!(again.functions.keys().eq(own.functions.keys()), "{options:?}");
+        for (address, function) in &again.functions {
+            for fact in same {
+                assert_eq!(fact(function), fact(&own.functions[address]), "{options:?} {address}");
+            }
+            // Without buses or a tree, nothing says what is above what.
+            if options[0].starts_with("-v") && options[0] != "-vmm"
+                || ["-t", "-x", "-xxx", "-xxxx"].contains(&options[0])
+            {
+                assert_eq!(again.parent(*address), own.parent(*address), "{options:?} {address}");
+            }
+        }
+    }
+}
+
 needs::tests!(
     Need::Program("lspci");
-    drives_behind_switches, services_of_endpoints,
+    drives_behind_switches, services_of_endpoints, what_it_prints_is_read_again,
 );
