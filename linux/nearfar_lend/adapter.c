@@ -188,6 +188,11 @@ int lend_connect(struct lend *lend)
 	return err;
 }
 
+static bool lend_reaches(struct lend *lend)
+{
+	return readq(lend->registers + NTB_REACHABLE) & BIT_ULL(lend->peer);
+}
+
 int lend_ask(struct lend *lend, enum lend_question question, const u32 *words, u32 *answer)
 {
 	void __iomem *there = lend->peer_registers + NTB_SCRATCHPADS + 4 * LEND_QUESTION;
@@ -197,6 +202,8 @@ int lend_ask(struct lend *lend, enum lend_question question, const u32 *words, u
 	int err = -ETIMEDOUT;
 	u32 number;
 
+	if (!lend_reaches(lend))
+		return -ENOLINK;
 	raw_spin_lock_irqsave(&lend->asking, flags);
 	number = ++lend->number & 0xffffff;
 	for (i = 1; i < LEND_WORDS; i++)
@@ -214,6 +221,10 @@ int lend_ask(struct lend *lend, enum lend_question question, const u32 *words, u
 			err = -(int)(first & 0xff);
 			for (i = 1; i < LEND_WORDS && answer; i++)
 				answer[i - 1] = readl(here + 4 * i);
+			break;
+		}
+		if (!lend_reaches(lend)) {
+			err = -ENOLINK;
 			break;
 		}
 		udelay(LEND_POLL_US);
@@ -236,6 +247,8 @@ static irqreturn_t lend_interrupt(int irq, void *data)
 		generic_handle_irq(READ_ONCE(lend->virq[vector]));
 	if (bits & LEND_REVOKED)
 		schedule_work(&lend->revoke);
+	if (bits & LEND_LINK)
+		schedule_work(&lend->link);
 	if (bits & LEND_ASKED)
 		return IRQ_WAKE_THREAD;
 	return IRQ_HANDLED;
@@ -248,6 +261,21 @@ static irqreturn_t lend_thread(int irq, void *data)
 	if (!lend_connect(lend))
 		lender_answer(lend);
 	return IRQ_HANDLED;
+}
+
+/*
+ * The cable was down: all leases end, since requests were lost. Afterwards the other host may come
+ * again; the adapter keeps it out until then.
+ */
+static void lend_link_changed(struct work_struct *work)
+{
+	struct lend *lend = container_of(work, struct lend, link);
+
+	if (lend->peer < 0 || lend_reaches(lend))
+		return;
+	borrower_end(lend, false);
+	lender_end(lend);
+	writeq(BIT_ULL(lend->peer), lend->registers + NTB_REACHABLE);
 }
 
 static int lend_start(struct lend *lend)
@@ -306,6 +334,7 @@ static int lend_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	mutex_init(&lend->borrowing);
 	raw_spin_lock_init(&lend->asking);
 	INIT_LIST_HEAD(&lend->borrowed);
+	INIT_WORK(&lend->link, lend_link_changed);
 	pci_set_drvdata(pdev, lend);
 	err = borrower_init(lend);
 	if (err)
@@ -325,9 +354,11 @@ static void lend_disconnect(struct pci_dev *pdev)
 	struct lend *lend = pci_get_drvdata(pdev);
 
 	WRITE_ONCE(adapter, NULL);
-	borrower_exit(lend);
+	borrower_end(lend, true);
 	lender_end(lend);
 	devm_free_irq(&pdev->dev, pci_irq_vector(pdev, 0), lend);
+	cancel_work_sync(&lend->link);
+	borrower_exit(lend);
 	pci_free_irq_vectors(pdev);
 	if (lend->peer_registers)
 		iounmap(lend->peer_registers);

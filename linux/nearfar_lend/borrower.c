@@ -605,18 +605,24 @@ int borrower_init(struct lend *lend)
 	return 0;
 }
 
-void borrower_exit(struct lend *lend)
+/* All that is borrowed goes. */
+void borrower_end(struct lend *lend, bool asks)
 {
-	struct fwnode_handle *node = lend->domain->fwnode;
 	struct borrowed *of, *next;
 
-	cancel_work_sync(&lend->revoke);
 	mutex_lock(&lend->borrowing);
 	list_for_each_entry_safe(of, next, &lend->borrowed, list) {
 		list_del(&of->list);
-		borrowed_end(of, true);
+		borrowed_end(of, asks);
 	}
 	mutex_unlock(&lend->borrowing);
+}
+
+void borrower_exit(struct lend *lend)
+{
+	struct fwnode_handle *node = lend->domain->fwnode;
+
+	cancel_work_sync(&lend->revoke);
 	irq_domain_remove(lend->domain);
 	irq_domain_free_fwnode(node);
 }

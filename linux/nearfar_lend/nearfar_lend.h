@@ -103,6 +103,7 @@ struct lend {
 	unsigned int virq[LEND_VECTORS];
 	struct list_head borrowed;
 	struct work_struct revoke;
+	struct work_struct link;
 };
 
 /* Tables of an adapter, and questions to the other host. */
@@ -127,5 +128,6 @@ void lender_unregister(void);
 extern const struct attribute_group *lend_groups[];
 int borrower_init(struct lend *lend);
 void borrower_exit(struct lend *lend);
+void borrower_end(struct lend *lend, bool asks);
 
 #endif

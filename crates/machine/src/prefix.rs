@@ -25,7 +25,7 @@ pub(crate) struct Prefixed {
 const INSTEAD: [(&[&str], &str); 7] = [
     (&["nice", "ionice", "chrt"], "leave it out: all programs have the same priority"),
     (&["timeout"], "the program's own option for its length, or an `[[event]]`"),
-    (&["perf"], "`nearfar run --counters`, or `--accounts` for the cores' time"),
+    (&["perf"], "`nearfar run --counters`, or `--accounting` for the cores' time"),
     (&["strace", "ltrace"], "`nearfar trace` has what crosses the links"),
     (&["ip"], "the program's key `namespace` is a network namespace"),
     (&["cgexec", "systemd-run", "docker"], "the program's keys `cpus` and `memory`"),

@@ -249,3 +249,51 @@ fn places_in_a_root_bind_before_tags() {
     let (kind, host, place) = what(&binding).unwrap_or_else(|| panic!("{binding}"));
     assert!((kind, host) == (Kind::Tags, "b") && place.starts_with("root/"), "{binding}");
 }
+
+/// The start and the end of a short run leave time to spare even to a core that binds it.
+#[test]
+fn the_busiest_core_of_a_short_run_binds() {
+    let text = [
+        HEAD,
+        &host("a", "dell-r730", "[[host.device]]\nnic = \"82599\""),
+        &host("b", "dell-r730", "[[host.device]]\nnic = \"82599\""),
+        &cable("a", "b", ""),
+        &program("a", "0", "pktgen -i eth0 -s 60 -n 600"),
+    ];
+    let (binding, _) = bindings(&text.concat(), "rate").remove(0);
+    assert_eq!(what(&binding), Some((Kind::Core, "a", "core0")), "{binding}");
+}
+
+/// What GPUs below a switch write to each other is looked up in the IOMMU, less often a second than their links carry.
+#[test]
+fn lookups_bind_what_an_iommu_translates() {
+    let copies = |lines: &str| {
+        let switch = "[[host.switch]]\nname = \"sw\"\npart = \"pm50100\"\nslot = \"slot\"\n";
+        let gpus = device("gpu", "rtx-pro-6000", "g0", "sw:1") + &device("gpu", "rtx-pro-6000", "g1", "sw:2");
+        let copy = |from: u8| {
+            let line = format!("gpu-copy --from={from} --to={} --bytes=2m --count=2", 1 - from);
+            program("a", &from.to_string(), &line)
+        };
+        let a = host("a", "threadripper-7955wx", &format!("iommu = \"strict\"\n{lines}\n{switch}{gpus}"));
+        bindings(&[HEAD, &a, &copy(0), &copy(1)].concat(), "bandwidth").remove(0)
+    };
+    let (binding, slow) = copies("");
+    assert_eq!(what(&binding), Some((Kind::Lookups, "a", "iommu0")), "{binding}");
+    let (_, fast) = copies(
+        "change.host.iommu.lookup_interval = { value = \"8 ns\", source = \"assumed: to see what it brings\" }",
+    );
+    assert!(fast > 1.2 * slow, "{slow:.1} and {fast:.1} GB/s");
+}
+
+/// Reads hold their tags while a narrow uplink carries what was read.
+#[test]
+fn a_narrow_uplink_binds_and_not_the_tags_that_wait_for_it() {
+    let switch = "[[host.switch]]\nname = \"sw\"\npart = \"pex8796\"\nslot = \"slot\"\nlanes = 4\n";
+    let gpus = device("gpu", "k40c", "g0", "sw:1") + &device("gpu", "k40c", "g1", "sw:2");
+    let copy = program("a", "0", "gpu-copy --from=0 --to=1 --bytes=4m --count=4 --through=ram");
+    let (binding, _) =
+        bindings(&[HEAD, &host("a", "xeon-8160", &(switch.to_owned() + &gpus)), &copy].concat(), "bandwidth")
+            .remove(0);
+    let (kind, host, place) = what(&binding).unwrap_or_else(|| panic!("{binding}"));
+    assert!((kind, host) == (Kind::Link, "a") && place.starts_with("sw/uplink-"), "{binding}");
+}

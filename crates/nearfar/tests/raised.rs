@@ -2,7 +2,8 @@
 //! else that the program uses, or nothing is said to bind.
 //!
 //! A few shipped scenarios here; all of them with `NEARFAR_ALL=1 cargo test --release -p nearfar --test all raised -- --nocapture`,
-//! which prints each program and the share for which the rule holds; with another value, those whose names begin with it.
+//! which prints each program and the share for which the rule holds; with another value, those whose names begin with it,
+//! or those of a folder, such as `/tmp/mine/`.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use machine::{
     Action, ComputerScenario, ComputerSetup, Count, DeviceFile, Doc, Figure, HostSetup, Library,
     LinkGeneration, Provenance,
 };
-use nearfar::computer::{self, Counts, FinishedProgram};
-use nearfar::counters::{Kind, Resource};
+use nearfar::computer::{self, Counted, Counts, FinishedProgram};
+use nearfar::counters::{Binding, Kind, Resource};
 use nearfar::progress::Silent;
 use units::{BitRate, ByteRate, Duration, Frequency};
 
@@ -59,6 +60,12 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             setup.network.cables.iter_mut().for_each(|cable| rate(&mut cable.rate));
         }
         Kind::Link => {
+            // The fastest there is cannot be raised.
+            let of_device =
+                device(&mut setup.hosts[number], owner).map(|device| link_of(device).generation.value);
+            if of_device.is_some_and(|generation| LinkGeneration::new(generation.get() + 1).is_none()) {
+                return None;
+            }
             for host in &mut setup.hosts {
                 host.machine.host.port.values_mut().for_each(|port| next(&mut port.generation.value));
                 host.switches.iter_mut().for_each(|switch| next(&mut switch.file.link.generation.value));
@@ -100,7 +107,11 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                     shorter(&mut drive.file.controller.command_interval.value)
                 }
                 (DeviceFile::Drive(drive), "data-path") => faster(&mut drive.file.controller.data_path.value),
-                (DeviceFile::Drive(drive), "channels") => faster(&mut drive.file.media.channel_rate.value),
+                (DeviceFile::Drive(drive), "channels") => {
+                    let media = &mut drive.file.media;
+                    faster(&mut media.channel_rate.value);
+                    media.channel_write_rate.iter_mut().for_each(|rate| faster(&mut rate.value));
+                }
                 (DeviceFile::Drive(drive), "dies") => {
                     shorter(&mut drive.file.media.read.value);
                     shorter(&mut drive.file.media.program.value);
@@ -108,6 +119,9 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                 (DeviceFile::Gpu(gpu), "issue") => shorter(&mut gpu.copy_engine.read_interval.value),
                 (DeviceFile::Gpu(gpu), "transmit") => {
                     gpu.copy_engine.write_rate.as_mut().map(|rate| faster(&mut rate.value))?;
+                }
+                (DeviceFile::Card(part), "") if resource.kind == Kind::Tags => {
+                    more(&mut part.dma_engine.tags.value)
                 }
                 _ => return None,
             }
@@ -151,6 +165,9 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                 }
             }
         }
+        Kind::Lookups => {
+            shorter(&mut setup.hosts[number].machine.host.iommu.as_mut()?.lookup_interval.value);
+        }
         Kind::Walkers => more(&mut setup.hosts[number].machine.host.iommu.as_mut()?.walkers.value),
         Kind::Llc => shorter(&mut setup.hosts[number].machine.host.llc.device_service.value),
         Kind::Ring => {
@@ -175,7 +192,13 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             let frequency = &mut setup.hosts[number].machine.host.core.frequency.value;
             *frequency = Frequency::from_hz(frequency.hz() / 10 * 11);
         }
-        Kind::Buffer => return None,
+        Kind::Buffer => match device(&mut setup.hosts[number], owner)? {
+            DeviceFile::Card(part) => {
+                let bytes = &mut part.dma_engine.read_buffer.value;
+                *bytes = units::Bytes::new(bytes.get() + bytes.get().div_ceil(10));
+            }
+            _ => return None,
+        },
     }
     Some(setup)
 }
@@ -230,9 +253,18 @@ struct Trials {
 }
 
 impl Trials {
-    /// By how much a program improves with a tenth more of a resource; `None` if that cannot be tried.
-    fn gain(&mut self, program: usize, (host, resource): (&str, &Resource)) -> Option<f64> {
-        let of = |counts: &Counts| counts.done.iter().find(|done| done.number() == Some(program)).map(merit);
+    /// The first word of a program's command line.
+    fn name_of(&self, program: usize) -> Option<String> {
+        let done = self.counts.done.iter().find(|done| done.number() == Some(program))?;
+        done.run.split_whitespace().next().map(str::to_owned)
+    }
+
+    /// By how much programs together improve with a tenth more of a resource; `None` if that cannot be tried.
+    fn gain(&mut self, programs: &[usize], (host, resource): (&str, &Resource)) -> Option<f64> {
+        let one = |counts: &Counts, program: usize| {
+            counts.done.iter().find(|done| done.number() == Some(program)).map(merit)
+        };
+        let of = |counts: &Counts| programs.iter().map(|&program| one(counts, program)).sum::<Option<f64>>();
         let run = || computer::run_counted(&raised(&self.setup, host, resource)?, &Silent).ok();
         let key = (host.to_owned(), resource.kind, resource.place.clone());
         let raised = self.raised.entry(key).or_insert_with(run);
@@ -246,11 +278,22 @@ fn holds(name: &str) -> Vec<bool> {
     let doc = Doc::<ComputerScenario>::load(&library, name).unwrap();
     let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{name}: {error}"));
     let counts = computer::run_counted(&setup, &Silent).unwrap();
-    let counted = counts.counted.clone();
+    let counted_all = counts.counted.clone();
     let mut trials = Trials { setup, counts, raised: BTreeMap::new() };
+    let binding_of =
+        |trials: &Trials, counted: &Counted| counted.window.binding(trials.counts.host_of(counted.program));
+    let bindings: Vec<Binding> = counted_all.iter().map(|counted| binding_of(&trials, counted)).collect();
     let mut verdicts = Vec::new();
-    for counted in &counted {
-        let binding = counted.window.binding(trials.counts.host_of(counted.program));
+    for (counted, binding) in counted_all.iter().zip(&bindings) {
+        // Programs that share what binds them win or lose by chance, but not together.
+        let place = |counted: &Counted, binding: &Binding| {
+            let what = binding.what.clone().map(|(host, one)| (host, one.kind, one.place));
+            (trials.name_of(counted.program), what)
+        };
+        let own = place(counted, binding);
+        let shares = |(other, binding): &(&Counted, &Binding)| place(other, binding) == own;
+        let sharing = counted_all.iter().zip(&bindings).filter(shares);
+        let programs: Vec<usize> = sharing.map(|(counted, _)| counted.program).collect();
         let named: Vec<(&str, &Resource)> = match &binding.phases[..] {
             [] => binding.what.iter().map(|(host, resource)| (&**host, resource)).collect(),
             phases => phases.iter().map(|phase| (&*phase.host, &phase.resource)).collect(),
@@ -260,7 +303,7 @@ fn holds(name: &str) -> Vec<bool> {
             verdicts.push(true);
             continue;
         }
-        let gains: Option<Vec<f64>> = named.iter().map(|&one| trials.gain(counted.program, one)).collect();
+        let gains: Option<Vec<f64>> = named.iter().map(|&one| trials.gain(&programs, one)).collect();
         let Some(gains) = gains else {
             println!("untried: {name} {}: {binding}", counted.program);
             continue;
@@ -281,7 +324,7 @@ fn holds(name: &str) -> Vec<bool> {
             }
         }
         let best = gains.iter().copied().fold(f64::MIN, f64::max);
-        let beaten = others.iter().filter_map(|&one| Some((one, trials.gain(counted.program, one)?)));
+        let beaten = others.iter().filter_map(|&one| Some((one, trials.gain(&programs, one)?)));
         let beaten = beaten.filter(|(_, gain)| *gain > best + LITTLE).max_by(|a, b| a.1.total_cmp(&b.1));
         let verdict = beaten.is_none() && best > LITTLE;
         let word = if verdict { "holds" } else { "FAILS" };
@@ -294,6 +337,15 @@ fn holds(name: &str) -> Vec<bool> {
     verdicts
 }
 
+/// The files of a folder, in order.
+fn scenarios_of(folder: &str) -> Vec<String> {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut names: Vec<String> = files.map(|path| path.display().to_string()).collect();
+    names.retain(|name| name.ends_with(".toml"));
+    names.sort();
+    names
+}
+
 #[test]
 fn more_of_what_binds_helps_most() {
     let scenarios: Vec<String> = match std::env::var_os("NEARFAR_ALL") {
@@ -304,8 +356,12 @@ fn more_of_what_binds_helps_most() {
             let is_of_computers = |name: &String| {
                 Doc::<ComputerScenario>::load(&library, name).is_ok_and(|doc| doc.read().is_ok())
             };
+            let names = match begin.ends_with('/') {
+                true => scenarios_of(&begin),
+                false => library.names("scenarios"),
+            };
             let is_meant = |name: &String| begin == "1" || name.starts_with(&*begin);
-            library.names("scenarios").into_iter().filter(is_meant).filter(is_of_computers).collect()
+            names.into_iter().filter(is_meant).filter(is_of_computers).collect()
         }
     };
     let verdicts: Vec<bool> = scenarios.iter().flat_map(|name| holds(name)).collect();

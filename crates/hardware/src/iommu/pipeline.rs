@@ -1,5 +1,7 @@
 //! Pipeline of requests in the IOMMU: limited depth, in order if the part is.
 
+use engine::Busy;
+
 use super::params::{IommuParams, PipelineOrder};
 use units::{Duration, Time};
 use wire::vtd::Access;
@@ -58,6 +60,8 @@ pub(crate) struct Pipeline {
     /// Whether consecutive requests for one page share a place.
     pages_share: bool,
     last_lookup: Option<Time>,
+    /// Time of lookups, each of which keeps others out for the interval.
+    looking_up: Busy,
     /// Minimum interval between repeated lookups.
     retry: Duration,
     /// Requests waiting for walks, in order of arrival.
@@ -96,6 +100,7 @@ impl Pipeline {
             interval: params.lookup_interval,
             pages_share: params.same_page_shares_place,
             last_lookup: None,
+            looking_up: Busy::default(),
             retry: params.retry_interval,
             waiting: Vec::new(),
             in_use_until: Time::ZERO,
@@ -107,6 +112,11 @@ impl Pipeline {
     /// Time that requests waited for a place.
     pub(crate) const fn queueing(&self) -> Duration {
         self.queueing
+    }
+
+    /// Time of lookups up to `now`.
+    pub(crate) fn lookups_busy(&self, now: Time) -> Duration {
+        self.looking_up.until(now)
     }
 
     /// The place of a request for `page` that arrives at `now`.
@@ -140,6 +150,7 @@ impl Pipeline {
                 at = at.max(last + self.interval);
             }
             self.last_lookup = Some(at);
+            self.looking_up.add(at, self.interval);
         }
         at
     }

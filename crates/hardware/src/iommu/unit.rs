@@ -94,6 +94,11 @@ impl Iommu {
         self.translator.walkers_busy(now)
     }
 
+    /// How long it looked translations up, up to `now`; zero if there is no limit to how often it does.
+    pub fn lookups_busy(&self, now: Time) -> Duration {
+        self.pipeline.lookups_busy(now)
+    }
+
     /// Translates a request, which must not cross a 4 KiB boundary unless the caller checks [`Translated::page`].
     /// Writes to the interrupt range go to [`Iommu::remap_interrupt`] instead.
     ///

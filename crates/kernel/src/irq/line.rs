@@ -184,6 +184,7 @@ impl Line {
                             })
                             .await;
                         if asked {
+                            let _part = cpu.book(Part::Irq);
                             thread(cpu.clone()).await;
                         }
                         if let Some(line) = line.upgrade() {

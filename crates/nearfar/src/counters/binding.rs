@@ -28,6 +28,8 @@ pub enum Kind {
     Llc,
     /// A root port's intake.
     RootPort,
+    /// The lookups of an IOMMU.
+    Lookups,
     /// The page walkers of an IOMMU.
     Walkers,
     /// A stage inside a device.
@@ -61,6 +63,7 @@ impl Kind {
             Self::Interconnect => "interconnect",
             Self::Llc => "llc",
             Self::RootPort => "root-port",
+            Self::Lookups => "lookups",
             Self::Walkers => "walkers",
             Self::Invalidations => "invalidations",
             Self::Device => "device",
@@ -167,6 +170,7 @@ impl Resource {
                 format!("{part} of memory through {owner} of {host}'s I/O die")
             }
             Kind::RootPort => format!("the intake of {host}'s root {owner}"),
+            Kind::Lookups => format!("the lookups of {host}'s {owner}"),
             Kind::Walkers => format!("the page walkers of {host}'s {owner} ({})", self.of),
             Kind::Invalidations => format!("the invalidation of pages that {host}'s {owner} unmaps"),
             Kind::Device => format!("{host}'s {owner} itself, its {}", part.replace('-', " ")),
@@ -287,6 +291,12 @@ fn candidates(hosts: &[HostCounters]) -> Vec<Candidate<'_>> {
 /// Share from which on a server has so little time to spare that nothing else can help much.
 const NEARLY_FULL: f64 = 0.75;
 
+/// A server that works for so much of the time in which something is waited for makes it wait.
+const WORKS: f64 = 0.9;
+
+/// Share of time with bit errors from which on they are why a core is busy.
+const ERRORS_SHOW: f64 = 0.5;
+
 /// Shares that differ by less are alike.
 const TIE: f64 = 0.02;
 
@@ -307,9 +317,9 @@ fn waits_for(all: &[Candidate<'_>], (host, one): &Candidate<'_>, kind: Kind) -> 
     all.iter().any(is_its)
 }
 
-/// The server with the least time to spare, if that is little.
+/// The server with the least time to spare, if that is not much.
 fn busiest<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
-    let busy = all.iter().filter(|(_, one)| one.kind.is_server() && one.share >= NEARLY_FULL);
+    let busy = all.iter().filter(|(_, one)| one.kind.is_server() && one.share >= WORKS * NEARLY_FULL);
     busy.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied()
 }
 
@@ -332,10 +342,20 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
     let full = all.iter().filter(|(_, one)| one.is_full() && !(one.kind == Kind::Ring && is_fed));
     // The first of equals.
     let full = full.rev().max_by_key(|one| rank(one)).copied()?;
-    // What is waited for while a server works is waited for because of the server; credits come back in batches.
-    let tie = if full.1.kind == Kind::Credits { TIE } else { 0.0 };
-    let cause =
-        busiest(all).filter(|(_, server)| full.1.kind.is_waited_for() && server.share + tie >= full.1.share);
+    let cause = match full.1.kind {
+        // Errors also interrupt cores, which ask the devices what has happened.
+        Kind::Core => {
+            all.iter().find(|(_, one)| one.kind == Kind::Replays && one.share >= ERRORS_SHOW).copied()
+        }
+        // What is waited for while a server works is waited for because of the server.
+        Kind::Buffer | Kind::Tags => busiest(all).filter(|(_, server)| server.share >= WORKS * full.1.share),
+        // Credits come back in batches.
+        kind if kind.is_waited_for() => {
+            let tie = if kind == Kind::Credits { TIE } else { 0.0 };
+            busiest(all).filter(|(_, one)| one.share >= NEARLY_FULL && one.share + tie >= full.1.share)
+        }
+        _ => None,
+    };
     Some(cause.unwrap_or(full))
 }
 
@@ -350,12 +370,36 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
         };
         tags.kind == Kind::Tags && all.iter().any(is_before)
     };
-    // What is sent again takes the credits of what is not.
-    let shows = |one: &&Candidate<'a>| {
-        let is_replayed = one.1.kind == Kind::Credits && waits_for(all, one, Kind::Replays);
-        is_waited_for(one.1) && !queues(one) && !is_replayed
+    // Credits that are waited for as long as their link works are waited for because it does.
+    let is_worked = |(host, credits): &Candidate<'_>| {
+        let is_its = |(other, link): &&Candidate<'_>| {
+            (*other, link.kind, &link.place) == (*host, Kind::Link, &credits.place)
+        };
+        let link = all.iter().find(is_its).map_or(0.0, |(_, link)| link.share);
+        link + TIE >= credits.share && credits.share >= WORKS * link
     };
-    let waited = all.iter().filter(shows).copied().chain(busiest(all));
+    let of_core = |host: &str, core: &Resource, kind: Kind| {
+        let is_its =
+            |(other, one): &&Candidate<'_>| (*other, one.kind, &one.place) == (host, kind, &core.place);
+        all.iter().find(is_its).map_or(0.0, |(_, one)| one.share)
+    };
+    let shows = |one: &&Candidate<'a>| match one.1.kind {
+        Kind::Credits => {
+            // What is sent again takes the credits of what is not.
+            is_waited_for(one.1) && !waits_for(all, one, Kind::Replays) && !is_worked(one)
+        }
+        // A core that works for longer than it waits would rather be faster.
+        Kind::Invalidations => is_waited_for(one.1) && one.1.share >= of_core(one.0, one.1, Kind::Core),
+        _ => is_waited_for(one.1) && !queues(one),
+    };
+    // A run's start and end leave even its busiest core time to spare.
+    let is_busy_core = |(host, one): &&Candidate<'_>| {
+        let waits = of_core(host, one, Kind::Invalidations);
+        one.kind == Kind::Core && one.share > waits && one.share + waits >= NEARLY_FULL
+    };
+    let cores = all.iter().filter(is_busy_core).copied();
+    let server = busiest(all).filter(|(_, server)| server.share >= NEARLY_FULL);
+    let waited = all.iter().filter(shows).copied().chain(server).chain(cores.rev());
     waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share))
 }
 
@@ -422,6 +466,12 @@ fn bottleneck<'a>(
     own: &str,
 ) -> (Option<Candidate<'a>>, Vec<Phase>) {
     let throughout = full(all, own);
+    // What is waited for while one server works, and then while another one does, is waited for because of both.
+    let is_worked = |one: &Resource| {
+        let served = window.phases.iter().filter(|phase| phase.resource.kind.is_server());
+        one.kind.is_waited_for() && served.map(|phase| phase.of_time).sum::<f64>() + TIE >= one.share
+    };
+    let throughout = throughout.filter(|(_, one)| !is_worked(one));
     let phases = if throughout.is_some() { &[][..] } else { &window.phases[..] };
     let longest = phases.first().map(|phase| (phase.host.as_str(), &phase.resource));
     (throughout.or(longest).or_else(|| nearly(all)), phases.to_vec())

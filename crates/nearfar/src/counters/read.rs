@@ -445,6 +445,9 @@ impl Reading {
         self.time(format!("{place}/walks-waited"), pages.walker_queueing);
         self.time(format!("{place}/lookups-waited"), counters.pipeline_queueing);
         let walkers = iommu.params().walkers as u64;
+        let lookups = iommu.lookups_busy(now);
+        self.time(format!("{place}/lookups-busy"), lookups);
+        self.used(Kind::Lookups, &*place, 1, lookups.as_ps().into());
         self.used(Kind::Walkers, place, walkers, busy.as_ps().into());
     }
 
