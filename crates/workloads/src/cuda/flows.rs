@@ -47,7 +47,7 @@ pub(super) enum CopiedBy {
 
 /// A copy by an engine of a GPU.
 #[derive(Clone, Copy)]
-pub(super) struct Flow {
+pub(super) struct CopyFlow {
     /// Number of the GPU.
     by: usize,
     to: Place,
@@ -131,7 +131,7 @@ impl CopyRig {
     ///
     /// # Errors
     /// If there is no path between them.
-    pub fn flow(&self, cpu: &Cpu, (from, to): (CopyEnd, CopyEnd), by: CopiedBy) -> Result<Flow, Failure> {
+    pub fn flow(&self, cpu: &Cpu, (from, to): (CopyEnd, CopyEnd), by: CopiedBy) -> Result<CopyFlow, Failure> {
         let (by, is_read) = match (from, to) {
             (CopyEnd::Gpu(from), CopyEnd::Gpu(_)) if by == CopiedBy::Source => (from, false),
             (_, CopyEnd::Gpu(to)) => (to, true),
@@ -139,17 +139,22 @@ impl CopyRig {
             (CopyEnd::Host, CopyEnd::Host) => return Err(Failure("no GPU copies within host memory".into())),
         };
         let [from, to] = [from, to].map(|end| self.seen_by(cpu, by, end));
-        Ok(Flow { by, to: to?, from: from?, is_read })
+        Ok(CopyFlow { by, to: to?, from: from?, is_read })
     }
 
     /// Rate of long copies, all of `flows` at once, in GB/s.
-    pub async fn rate(&self, cpu: &Cpu, flows: &[Flow]) -> Result<f64, Failure> {
+    pub async fn rate(&self, cpu: &Cpu, flows: &[CopyFlow]) -> Result<f64, Failure> {
         let time = async |bytes| self.copies(cpu, flows, bytes).await;
         Ok(flows.len() as f64 * self.per_byte(time).await?)
     }
 
     /// As [`rate`](Self::rate), of one flow while others copy, too.
-    pub async fn rate_beside(&self, cpu: &Cpu, measured: Flow, others: &[Flow]) -> Result<f64, Failure> {
+    pub async fn rate_beside(
+        &self,
+        cpu: &Cpu,
+        measured: CopyFlow,
+        others: &[CopyFlow],
+    ) -> Result<f64, Failure> {
         let time = async |bytes| {
             let mut beside = Vec::new();
             for flow in others {
@@ -175,7 +180,13 @@ impl CopyRig {
         Ok(2.0 * self.bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE))
     }
 
-    async fn add(&self, cpu: &Cpu, stream: &mut CudaStream, flow: &Flow, bytes: u64) -> Result<(), Failure> {
+    async fn add(
+        &self,
+        cpu: &Cpu,
+        stream: &mut CudaStream,
+        flow: &CopyFlow,
+        bytes: u64,
+    ) -> Result<(), Failure> {
         let context = self.context(flow.by);
         match flow.is_read {
             true => stream.copy_in(cpu, context, (flow.to, flow.from), bytes).await,
@@ -184,7 +195,7 @@ impl CopyRig {
     }
 
     /// How long copies of `bytes` take that are started one after the other, until the last one is done.
-    async fn copies(&self, cpu: &Cpu, flows: &[Flow], bytes: u64) -> Result<Duration, Failure> {
+    async fn copies(&self, cpu: &Cpu, flows: &[CopyFlow], bytes: u64) -> Result<Duration, Failure> {
         let mut streams = Vec::new();
         let began = cpu.now();
         for flow in flows {

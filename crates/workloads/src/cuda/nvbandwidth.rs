@@ -11,7 +11,7 @@ use serde_json::json;
 use wire::gpu::{CHASE_BYTES, Launch, Program as GpuProgram};
 
 use super::HostMemory;
-use super::flows::{CopiedBy, CopyEnd, CopyRig, Flow, PairTable};
+use super::flows::{CopiedBy, CopyEnd, CopyFlow, CopyRig, PairTable};
 use super::stream::CudaStream;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
@@ -24,7 +24,7 @@ const LOADS: u32 = 200;
 
 /// What a test measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Subject {
+enum NvTest {
     /// Copies between the host and one GPU.
     Host {
         /// Into the GPU.
@@ -47,9 +47,9 @@ enum Subject {
 }
 
 /// All tests in the original's order, with the title of their table.
-const TESTS: [(&str, Subject, &str); 18] = {
+const TESTS: [(&str, NvTest, &str); 18] = {
     use CopiedBy::{Destination, Source};
-    use Subject::{All, FromOne, Host, HostLatency, Pair, PairLatency, ToOne};
+    use NvTest::{All, FromOne, Host, HostLatency, Pair, PairLatency, ToOne};
     let (into, out) = ("memcpy CE CPU(row) -> GPU(column)", "memcpy CE CPU(row) <- GPU(column)");
     let (read, write) = ("memcpy CE GPU(row) <- GPU(column)", "memcpy CE GPU(row) -> GPU(column)");
     [
@@ -121,31 +121,31 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
 ];
 
 /// What a test has measured.
-struct Measured {
+struct NvTable {
     test: usize,
     table: PairTable,
 }
 
 /// A running program.
-struct Session<'a> {
+struct NvRun<'a> {
     cpu: &'a Cpu,
     kernel: &'a dyn Kernel,
     rig: CopyRig,
 }
 
-impl Session<'_> {
-    fn flow(&self, from: CopyEnd, to: CopyEnd, by: CopiedBy) -> Result<Flow, Failure> {
+impl NvRun<'_> {
+    fn flow(&self, from: CopyEnd, to: CopyEnd, by: CopiedBy) -> Result<CopyFlow, Failure> {
         self.rig.flow(self.cpu, (from, to), by)
     }
 
     /// A copy between the host and a GPU, which moves them both.
-    fn of_host(&self, gpu: usize, into: bool) -> Result<Flow, Failure> {
+    fn of_host(&self, gpu: usize, into: bool) -> Result<CopyFlow, Failure> {
         let gpu = CopyEnd::Gpu(gpu);
         let (from, to) = if into { (CopyEnd::Host, gpu) } else { (gpu, CopyEnd::Host) };
         self.flow(from, to, CopiedBy::Source)
     }
 
-    fn of_pair(&self, (from, to): (usize, usize), by: CopiedBy) -> Result<Flow, Failure> {
+    fn of_pair(&self, (from, to): (usize, usize), by: CopiedBy) -> Result<CopyFlow, Failure> {
         self.flow(CopyEnd::Gpu(from), CopyEnd::Gpu(to), by)
     }
 
@@ -165,25 +165,25 @@ impl Session<'_> {
         Ok(took as f64 / f64::from(LOADS))
     }
 
-    async fn measure(&self, test: usize) -> Result<Measured, Failure> {
+    async fn measure(&self, test: usize) -> Result<NvTable, Failure> {
         let ((_, subject, title), gpus) = (TESTS[test], self.rig.gpus());
-        let unit = if matches!(subject, Subject::HostLatency | Subject::PairLatency) {
+        let unit = if matches!(subject, NvTest::HostLatency | NvTest::PairLatency) {
             "(ns)"
         } else {
             "bandwidth (GB/s)"
         };
         let rows =
-            if matches!(subject, Subject::Pair { .. } | Subject::PairLatency) { gpus } else { 1.min(gpus) };
+            if matches!(subject, NvTest::Pair { .. } | NvTest::PairLatency) { gpus } else { 1.min(gpus) };
         let mut table = PairTable::new(format!("{title} {unit}"), rows, gpus);
         let (cpu, rig) = (self.cpu, &self.rig);
         match subject {
-            Subject::Host { into, both } => {
+            NvTest::Host { into, both } => {
                 for gpu in 0..gpus {
                     let beside = if both { vec![self.of_host(gpu, !into)?] } else { Vec::new() };
                     table.set(0, gpu, rig.rate_beside(cpu, self.of_host(gpu, into)?, &beside).await?);
                 }
             }
-            Subject::All { into, both } => {
+            NvTest::All { into, both } => {
                 for gpu in 0..gpus {
                     let mut beside = Vec::new();
                     for other in 0..gpus {
@@ -194,7 +194,7 @@ impl Session<'_> {
                 }
             }
             // The row reads from the column, or writes to it.
-            Subject::Pair { by, both } => {
+            NvTest::Pair { by, both } => {
                 for (row, column) in rig.pairs() {
                     let pair = if by == CopiedBy::Destination { (column, row) } else { (row, column) };
                     let mut flows = vec![self.of_pair(pair, by)?];
@@ -204,32 +204,32 @@ impl Session<'_> {
                     table.set(row, column, rig.rate(cpu, &flows).await?);
                 }
             }
-            Subject::ToOne(by) | Subject::FromOne(by) => {
+            NvTest::ToOne(by) | NvTest::FromOne(by) => {
                 for one in 0..gpus {
                     let others = (0..gpus).filter(|&other| other != one);
-                    let is_to = matches!(subject, Subject::ToOne(_));
+                    let is_to = matches!(subject, NvTest::ToOne(_));
                     let pair = |other| if is_to { (other, one) } else { (one, other) };
                     let flows =
                         others.map(|other| self.of_pair(pair(other), by)).collect::<Result<Vec<_>, _>>()?;
                     table.set(0, one, rig.rate(cpu, &flows).await?);
                 }
             }
-            Subject::HostLatency => {
+            NvTest::HostLatency => {
                 for gpu in 0..gpus {
                     table.set(0, gpu, self.latency(gpu, CopyEnd::Host).await?);
                 }
             }
-            Subject::PairLatency => {
+            NvTest::PairLatency => {
                 for (row, column) in rig.pairs() {
                     table.set(row, column, self.latency(row, CopyEnd::Gpu(column)).await?);
                 }
             }
         }
-        Ok(Measured { test, table })
+        Ok(NvTable { test, table })
     }
 }
 
-impl Subject {
+impl NvTest {
     /// What a cell is about.
     fn cell(self, row: usize, column: usize) -> String {
         match self {
@@ -273,7 +273,7 @@ impl NvBandwidth {
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
         let kernel = &*environment.kernel;
         let bytes = (self.mib.min(MOST_MIB) << 20).max(CHASE_BYTES);
-        let session = Session { cpu, kernel, rig: CopyRig::open(cpu, kernel, bytes)? };
+        let session = NvRun { cpu, kernel, rig: CopyRig::open(cpu, kernel, bytes)? };
         let mut all = Vec::new();
         for test in self.chosen() {
             // As in the original, a test of pairs is waived where there is one GPU.
@@ -283,7 +283,7 @@ impl NvBandwidth {
         }
         session.rig.close(cpu, kernel);
         let mut report = Report::default();
-        for Measured { test, table } in &all {
+        for NvTable { test, table } in &all {
             let (name, subject, _) = TESTS[*test];
             for (row, column, value) in table.cells() {
                 report.add(format!("{name}: {}", subject.cell(row, column)), subject.unit(), value);
@@ -294,16 +294,16 @@ impl NvBandwidth {
     }
 }
 
-fn in_text(all: &[Measured]) -> String {
-    let one = |Measured { test, table }: &Measured| {
+fn in_text(all: &[NvTable]) -> String {
+    let one = |NvTable { test, table }: &NvTable| {
         let name = TESTS[*test].0;
         format!("Running {name}.\n{}\nSUM {name} {:.2}\n\n", table.text("", "N/A", 10), table.sum())
     };
     all.iter().map(one).collect()
 }
 
-fn in_json(all: &[Measured]) -> String {
-    let one = |Measured { test, table }: &Measured| {
+fn in_json(all: &[NvTable]) -> String {
+    let one = |NvTable { test, table }: &NvTable| {
         let rows = table.rows().map(|row| {
             row.iter()
                 .map(|cell| cell.map_or_else(|| "N/A".to_owned(), |v| format!("{v:.6}")))

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::Kernel;
 
-use super::flows::{CopiedBy, CopyEnd, CopyRig, Flow, PairTable};
+use super::flows::{CopiedBy, CopyEnd, CopyFlow, CopyRig, PairTable};
 use super::pingpong::{CounterPlace, exchange};
 use super::{Context, HostMemory, gpu};
 use crate::options;
@@ -76,7 +76,7 @@ impl PeerTest {
         let mut latency = PairTable::new("P2P=Enabled one-way time of a flag (us)", gpus, gpus);
         let flow =
             |(from, to): (usize, usize)| rig.flow(cpu, (CopyEnd::Gpu(from), CopyEnd::Gpu(to)), self.by());
-        let all = rig.pairs().map(flow).collect::<Result<Vec<Flow>, _>>()?;
+        let all = rig.pairs().map(flow).collect::<Result<Vec<CopyFlow>, _>>()?;
         for ((from, to), &there) in rig.pairs().zip(&all) {
             let rate = rig.rate(cpu, &[there]).await?;
             report.add(format!("gpu{from} to gpu{to}"), "GB/s", rate);
