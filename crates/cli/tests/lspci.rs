@@ -104,8 +104,8 @@ fn what_it_prints_is_read_again() {
     let file = folder.join("own.lspci");
     let survey = |bytes: &[u8]| survey::Survey::from_bytes("source", bytes).unwrap();
     let own = survey(&std::fs::read(&file).unwrap());
-    type Facts = [fn(&survey::PciFunction) -> String; 3];
-    let facts: Facts = [
+    type Fact = fn(&survey::PciFunction) -> String;
+    let facts: [Fact; 3] = [
         |of| format!("{:?} {:?} {:?}", of.class.value(), of.vendor.value(), of.device.value()),
         |of| {
             format!(
@@ -119,7 +119,7 @@ fn what_it_prints_is_read_again() {
         |of| format!("{:?} {:?} {:?}", of.mps_bytes.value(), of.mrrs_bytes.value(), of.extended_tags.value()),
     ];
     let (ids, links, sizes) = (&facts[..1], &facts[..2], &facts[..]);
-    let forms: [(&[&str], &[fn(&survey::PciFunction) -> String]); 9] = [
+    let forms: [(&[&str], &[Fact]); 9] = [
         (&["-vvv", "-nn"], sizes),
         (&["-vvv", "-n", "-D"], sizes),
         (&["-xxxx"], sizes),

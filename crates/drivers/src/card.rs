@@ -45,7 +45,7 @@ struct CardBinding {
 }
 
 /// An engine, and who uses it.
-struct Engine {
+struct MappedEngine {
     registers: Mmio,
     dma: Rc<dyn DmaOps>,
     turn: Semaphore,
@@ -67,7 +67,8 @@ impl PciDriver for CardDriver {
             let (kernel, dma) = (device.kernel(), device.dma());
             dma.set_mask(64)?;
             let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
-            let engine: Rc<dyn CardEngine> = Rc::new(Engine { registers, dma, turn: Semaphore::new(1) });
+            let engine: Rc<dyn CardEngine> =
+                Rc::new(MappedEngine { registers, dma, turn: Semaphore::new(1) });
             let names = [
                 kernel.register_file("xdma", Rc::new(engine)),
                 kernel.register_file("vfio", Rc::new(device)),
@@ -83,7 +84,7 @@ impl PciBinding for CardBinding {
     }
 }
 
-impl Engine {
+impl MappedEngine {
     /// Moves `length` bytes of mapped memory in transfers of one size, and waits for the end.
     async fn run(&self, cpu: &Cpu, test: Test, at: Iova, (length, each): (u64, u64)) -> Result<(), Error> {
         let registers = &self.registers;
@@ -138,7 +139,7 @@ impl Engine {
     }
 }
 
-impl CardEngine for Engine {
+impl CardEngine for MappedEngine {
     fn transfer<'a>(
         &'a self,
         cpu: &'a Cpu,

@@ -1,5 +1,6 @@
 //! What a command reads and writes: an output is no second output, and nothing that is read.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use files::Place;
@@ -9,9 +10,12 @@ use super::is_stdout;
 use crate::failure::Failure;
 
 /// Whether nothing is there, or what says where an earlier output came from.
-fn is_origin(path: &Path) -> bool {
-    let Ok(text) = files::read(path) else { return !path.exists() };
-    serde_json::from_slice::<results::Provenance>(&text).is_ok()
+fn is_origin(path: &Path) -> io::Result<bool> {
+    match files::read(path) {
+        Ok(text) => Ok(serde_json::from_slice::<results::Provenance>(&text).is_ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// The outputs of a command.
@@ -49,7 +53,9 @@ impl Places {
             return Ok(());
         }
         let origin = super::origin(path);
-        if !is_origin(&origin) {
+        let is_known = is_origin(&origin)
+            .map_err(|error| Failure::new(format!("`{}` cannot be read: {error}", origin.display())))?;
+        if !is_known {
             return Err(Failure::new(format!(
                 "{option} `{}` would write where it comes from to `{}`, and there is a file of somebody else; give another name, or \
                  move that file away",
