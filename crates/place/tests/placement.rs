@@ -91,6 +91,7 @@ impl Host {
     fn guest(&self, pid: u32) {
         let threads = [(pid, "qemu-system-x86"), (pid + 1, "CPU 0/KVM"), (pid + 2, "IO iothread1")];
         self.process(pid, "qemu-system-x86", &threads);
+        self.file(&format!("proc/{pid}/status"), "Name:\tqemu-system-x86\nVmRSS:\t12 kB");
         let worker = pid + 3;
         self.process(worker, &format!("vhost-{pid}"), &[(worker, "vhost")]);
         let tap = format!("tap{pid}");

@@ -77,8 +77,8 @@ fn ends_as_the_grid_says(points: &[(u8, u16, u8, usize)]) {
         assert_eq!(ended, grid, "{nodes} nodes, {}", point.name());
         let (live, grid) = (Guests(&live).rates(Duration::ZERO, guests::BATCHES), rates);
         let both = OF_TWELVE * (live.interval * live.gbit).hypot(grid.interval * grid.gbit);
-        // Batches can be alike, and the two runs still have other phases.
-        let both = both.max(0.005 * grid.gbit);
+        // Batches can be alike, and the two runs still have other phases, and other draws of what is offered.
+        let both = both.max(0.015 * grid.gbit);
         assert!((live.gbit - grid.gbit).abs() <= both, "{nodes} nodes, {}: {live:?} {grid:?}", point.name());
     }
 }
