@@ -92,47 +92,46 @@ fn a_pool_of_lent_drives_is_full_at_most() {
     assert!((80.0..=100.0).contains(&channels), "{channels} %");
 }
 
+/// Runs a scenario with events, which itself checks all shares.
+fn run_with<const N: usize>(name: &str, events: [(Duration, Action); N]) {
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::load(&library, name).unwrap();
+    let mut setup = ComputerSetup::load(&library, &doc).unwrap();
+    setup.events.extend(events.map(|(at, action)| EventSetup {
+        trigger: Trigger::At(at),
+        text: format!("{action:?}"),
+        action,
+    }));
+    run_counted(&setup, &Silent).unwrap();
+}
+
 /// The borrower's adapter disappears while its driver starts: handlers that unmap interrupt tasks that do, and a core waits once at a
 /// time.
 #[test]
 fn a_core_waits_for_one_invalidation_at_a_time() {
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::load(&library, "lend-nvme").unwrap();
     for cut in [6_036, 8_156, 8_911] {
-        let mut setup = ComputerSetup::load(&library, &doc).unwrap();
         let (cut, end) = (Duration::from_ns(cut), Duration::from_us(2_104));
-        let all = [
-            (cut, Action::Link { link: LinkPlace::Device(0, 1, 0), up: false }),
-            (end, Action::PowerOff(0)),
-            (end, Action::PowerOff(1)),
-        ];
-        setup.events.extend(all.map(|(at, action)| EventSetup {
-            trigger: Trigger::At(at),
-            text: format!("{action:?}"),
-            action,
-        }));
-        // The run itself checks all shares.
-        run_counted(&setup, &Silent).unwrap();
+        run_with(
+            "lend-nvme",
+            [
+                (cut, Action::Link { link: LinkPlace::Device(0, 1, 0), up: false }),
+                (end, Action::PowerOff(0)),
+                (end, Action::PowerOff(1)),
+            ],
+        );
     }
 }
 
 /// A task whose turn is over goes on at a core that is on its way to the idle loop.
 #[test]
 fn a_core_that_a_task_comes_to_on_its_way_to_idle_is_busy_once() {
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::load(&library, "netperf").unwrap();
     for end in [2_000, 2_300, 2_700] {
-        let mut setup = ComputerSetup::load(&library, &doc).unwrap();
-        let all = [
-            (Duration::from_ns(1_072), Action::Device { device: (0, 0), present: false }),
-            (Duration::from_ns(end), Action::PowerOff(0)),
-        ];
-        setup.events.extend(all.map(|(at, action)| EventSetup {
-            trigger: Trigger::At(at),
-            text: format!("{action:?}"),
-            action,
-        }));
-        // The run itself checks all shares.
-        run_counted(&setup, &Silent).unwrap();
+        run_with(
+            "netperf",
+            [
+                (Duration::from_ns(1_072), Action::Device { device: (0, 0), present: false }),
+                (Duration::from_ns(end), Action::PowerOff(0)),
+            ],
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
+use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup, ProgramSetup};
 use nearfar::computer::{self, Computer, Computers};
 use nearfar::engine::steady::{self, Estimate, GROUPS, SteadyMean};
 use nearfar::hardware::memory::{CacheUser, Cause};
@@ -247,6 +247,11 @@ impl Rig {
         prepare(&computers);
         computers.boot().map_err(|error| error.to_string())?;
         Ok(Self { computers, setup, basis: options.basis.clone() })
+    }
+
+    /// The programs of its scenario, which do not start by themselves.
+    pub fn programs(&self) -> &[ProgramSetup] {
+        &self.setup.programs
     }
 
     /// A host by its index.

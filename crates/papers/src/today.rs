@@ -8,7 +8,7 @@ use nearfar::Progress;
 use nearfar::workloads::Report;
 use results::claims::{ClaimFile, ScenarioRun};
 
-use super::rig::{self, Rig};
+use super::rig::Rig;
 use super::runs::{self as all, NamedRun, Values};
 use super::{AskedClaims, Options, Reproduction, selection};
 
@@ -66,10 +66,9 @@ fn named(run: ScenarioRun) -> NamedRun<Options> {
 
 /// What the programs of a scenario report, one after the other on the same hosts.
 fn values(options: &Options, run: &ScenarioRun) -> Result<Values, String> {
-    let programs = rig::setup(options, TODAY, &run.scenario)?.programs;
     let rig = Rig::boot(options, TODAY, &run.scenario)?;
     let mut values = Values::new();
-    for program in &programs {
+    for program in rig.programs() {
         let running = rig.start(program.host, &program.cpus, &program.command)?;
         let Report { readings, .. } = rig.report(&running)?;
         for reading in readings {
@@ -103,6 +102,7 @@ fn at_load(values: &Values, key: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig;
 
     /// Every scenario can be loaded, says where its programs run, and gives all that is asked of it.
     #[test]
