@@ -61,7 +61,7 @@ struct Common {
     /// `nearfar` in the user's cache folder.
     #[arg(long, global = true, hide_short_help = true)]
     no_cache: bool,
-    /// Show no progress.
+    /// Show no progress; only a note about work of minutes.
     #[arg(long, short, global = true, hide_short_help = true)]
     quiet: bool,
     /// Show where results come from, too: version, seed, changes, and digests of all files. Output files always say so.

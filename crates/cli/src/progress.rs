@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nearfar::progress::{Progress, Silent};
+use nearfar::progress::{PlannedEnd, Progress};
 use nearfar::trace::human;
 
 use crate::Common;
@@ -62,15 +62,11 @@ impl Estimate {
     }
 }
 
-/// A bar if standard error is a terminal; silent if requested.
+/// A bar if standard error is a terminal and `quiet` was not asked for. Work that takes very long is told of in any
+/// case.
 pub fn of(common: &Common) -> Box<dyn Progress> {
-    match common.quiet {
-        true => Box::new(Silent),
-        false => Box::new(Bar {
-            is_watched: std::io::stderr().is_terminal() && !crate::colour::is_dumb(),
-            work: Mutex::new(None),
-        }),
-    }
+    let is_watched = !common.quiet && std::io::stderr().is_terminal() && !crate::colour::is_dumb();
+    Box::new(Bar { is_watched, work: Mutex::new(None) })
 }
 
 impl Bar {
@@ -93,17 +89,18 @@ impl Work {
     }
 
     /// Prints the expected duration once, if it is long.
-    fn warn(&mut self, passed: units::Duration, of: Option<units::Duration>) {
+    fn warn(&mut self, passed: units::Duration, end: Option<&PlannedEnd>) {
         let took = self.began.elapsed();
-        let message = match of {
+        let message = match end {
             _ if self.warned || took < ESTIMATE_AFTER || passed.is_zero() => return,
-            Some(of) => {
+            Some(PlannedEnd { after: of, by }) => {
                 let left = took.as_secs_f64() * (of.as_ns_f64() / passed.as_ns_f64() - 1.0).max(0.0);
                 if left < LONG.as_secs_f64() {
                     return;
                 }
-                let [left, passed, of] = [minutes(left), human(passed), human(of)];
-                format!("note: about {left} left: {passed} of {of} simulated in {} s", took.as_secs())
+                let [left, passed, of] = [minutes(left), human(passed), human(*of)];
+                let took = took.as_secs();
+                format!("note: about {left} left: {passed} of {of} simulated in {took} s, as `{by}` asks")
             }
             None if took < UNKNOWN => return,
             None => {
@@ -188,7 +185,8 @@ impl Progress for Bar {
         });
     }
 
-    fn simulated(&self, passed: units::Duration, of: Option<units::Duration>) {
+    fn simulated(&self, passed: units::Duration, end: Option<&PlannedEnd>) {
+        let of = end.map(|end| end.after);
         self.with(|slot| {
             let Some(work) = slot else { return };
             if !work.counts_time {
@@ -206,7 +204,7 @@ impl Progress for Bar {
                 Some(of) => format!("{} of {} simulated", human(passed), human(of)),
                 None => format!("{} simulated", human(passed)),
             });
-            work.warn(passed, of);
+            work.warn(passed, end);
         });
     }
 

@@ -231,6 +231,11 @@ impl Library {
     ) -> Result<Arc<Source>, Missing> {
         let is_path = name.ends_with(".toml") || name.contains(['/', '\\']);
         if is_path {
+            // A file from elsewhere must not have lines of any other file quoted in a message.
+            if from.is_some() && !name.ends_with(".toml") {
+                let message = format!("`{name}` is not a .toml file");
+                return Err(Missing { message, help: Some(format!("the path of the file of a {what}")) });
+            }
             let beside = from.and_then(|from| Path::new(from).parent()).map(|folder| folder.join(name));
             let is_there =
                 |path: &PathBuf| self.texts.contains_key(&path.display().to_string()) || path.exists();

@@ -12,14 +12,23 @@ pub trait Progress: Sync {
     fn gone(&self, _weight: u64) {}
     /// A step is done; `_what` describes it.
     fn step(&self, _what: &str) {}
-    /// Simulated time so far, and the total if it is known.
-    fn simulated(&self, _passed: Duration, _of: Option<Duration>) {}
+    /// Simulated time so far, and when the work ends if that is known.
+    fn simulated(&self, _passed: Duration, _end: Option<&PlannedEnd>) {}
     /// The work is finished.
     fn end(&self) {}
     /// Whether the caller still waits for the result. If not, the work stops early with an error.
     fn is_awaited(&self) -> bool {
         true
     }
+}
+
+/// When simulated work ends, and whose options say so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedEnd {
+    /// From the start of the first program.
+    pub after: Duration,
+    /// The command line or source that ends last.
+    pub by: String,
 }
 
 /// Ignores all reports.

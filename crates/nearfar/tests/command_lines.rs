@@ -88,6 +88,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("fio --filename=/dev/nvme0n2 --size=17m", "the device has 16777216 bytes"),
         ("fio --rw=read", "give --runtime above 0, or --size"),
         ("fio --runtime=0", "give --runtime above 0"),
+        ("fio --size=101%", "up to 100%"),
         ("fio --runtime=100000s", "a day at most"),
         ("fio --size=1m --time_based", "--runtime"),
         ("fio --verify=pattern --rw=write --runtime=1ms", "give --size"),

@@ -167,3 +167,19 @@ fn several_errors_at_once() {
                = help: such as "64 KiB""#]],
     );
 }
+
+/// A file that cannot be one of ours is not quoted.
+#[test]
+fn a_file_of_something_else() {
+    check::<Machine>(
+        "name = \"x\"\nextends = \"/etc/passwd\"\nsummary = \"x\"\n",
+        expect![[r#"
+            error: `/etc/passwd` is not a .toml file
+             --> my.toml:2:11
+              |
+            2 | extends = "/etc/passwd"
+              |           ^^^^^^^^^^^^^
+              |
+              = help: the path of the file of a machine"#]],
+    );
+}

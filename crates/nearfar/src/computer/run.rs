@@ -19,7 +19,7 @@ use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts, Warnings};
 use crate::links::Links;
-use crate::progress::{Part, Progress};
+use crate::progress::{Part, PlannedEnd, Progress};
 
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
@@ -123,7 +123,7 @@ pub fn run_watched(
     }
     let serves = |n: usize| programs.get(n).is_some_and(|program| program.serves());
     let (mut seen, started) = (0, computers.simulation().now());
-    let length = length(setup, &programs);
+    let end_known = planned_end(setup, &programs);
     // All programs except servers, the last one first.
     let mut starts: Vec<(Time, usize)> = setup
         .programs
@@ -168,7 +168,7 @@ pub fn run_watched(
         computers.simulation().run_while(|fabric| {
             count += 1;
             if count % EVENTS_A_LOOK == 0 {
-                progress.simulated(computers.simulation().now().since(started), length);
+                progress.simulated(computers.simulation().now().since(started), end_known.as_ref());
                 is_awaited.set(progress.is_awaited());
                 let now = computers.simulation().now();
                 looks = if std::mem::replace(&mut looked, now) == now { looks + 1 } else { 0 };
@@ -243,12 +243,17 @@ fn write_back(computers: &Computers) {
     computers.simulation().run_while(|_| drives.iter().any(|drive| drive.is_closing()));
 }
 
-/// Simulated time of the run, if all programs except servers state their duration.
-fn length(setup: &ComputerSetup, programs: &[Rc<dyn Program>]) -> Option<Duration> {
+/// When the run ends, if all programs except servers state their duration.
+fn planned_end(setup: &ComputerSetup, programs: &[Rc<dyn Program>]) -> Option<PlannedEnd> {
     let clients = programs.iter().zip(&setup.programs).filter(|(program, _)| !program.serves());
-    let ends = clients.map(|(program, entry)| Some(entry.start + program.lasts()?));
-    let sources = setup.sources.iter().map(|source| Some(source.start + source.time));
-    ends.chain(sources).collect::<Option<Vec<_>>>()?.into_iter().max()
+    let ends = clients.map(|(program, entry)| {
+        Some(PlannedEnd { after: entry.start + program.lasts()?, by: entry.run.value.clone() })
+    });
+    let sources = setup.sources.iter().map(|source| {
+        let by = format!("TCP stream to {}", source.to);
+        Some(PlannedEnd { after: source.start + source.time, by })
+    });
+    ends.chain(sources).collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|end| end.after)
 }
 
 /// Nothing is left to happen, so unfinished programs never will finish.

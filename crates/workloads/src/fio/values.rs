@@ -54,7 +54,8 @@ impl RangeSize {
         match text.strip_suffix('%') {
             None => base.size(text).map(Self::Bytes),
             Some(number) => {
-                number.parse().map(Self::Percent).map_err(|_| format!("`{text}` is not a percentage"))
+                let share = number.parse().ok().filter(|share| *share <= 100);
+                share.map(Self::Percent).ok_or_else(|| format!("`{text}` is not a percentage, up to 100%"))
             }
         }
     }
