@@ -8,6 +8,9 @@
 
 #include "nearfar_nic.h"
 
+/* How often the device is asked whether it is there. */
+#define NFN_HEALTH (HZ / 2)
+
 static irqreturn_t nfn_interrupt(int irq, void *data)
 {
 	struct nfn_channel *channel = data;
@@ -86,6 +89,7 @@ int nfn_open(struct net_device *netdev)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
+	u32 status;
 	int err;
 
 	for (i = 0; i < nfn->channels; i++) {
@@ -100,9 +104,11 @@ int nfn_open(struct net_device *netdev)
 	writel(nfn_enabled(nfn, netdev->features), nfn->bar + NFN_ENABLED);
 	for (i = 0; i < nfn->channels; i++)
 		nfn_channel_start(&nfn->channel[i]);
+	nfn_kpio_open(nfn);
 	writel(nfn->most_channels, nfn->bar + NFN_EVENT_VECTOR);
 	writel(NFN_CONTROL_ENABLE, nfn->bar + NFN_CONTROL);
-	if (readl(nfn->bar + NFN_STATUS) & NFN_STATUS_LINK_UP)
+	status = readl(nfn->bar + NFN_STATUS);
+	if (status != ~0U && (status & NFN_STATUS_LINK_UP))
 		netif_carrier_on(netdev);
 	netif_tx_start_all_queues(netdev);
 	nfn->started = true;
@@ -196,6 +202,7 @@ static const struct net_device_ops nfn_netdev_ops = {
 	.ndo_open = nfn_open,
 	.ndo_stop = nfn_stop,
 	.ndo_start_xmit = nfn_start_xmit,
+	.ndo_features_check = nfn_features_check,
 	.ndo_get_stats64 = nfn_get_stats64,
 	.ndo_set_mac_address = nfn_set_mac_address,
 	.ndo_validate_addr = eth_validate_addr,
@@ -223,7 +230,7 @@ static int nfn_reset(struct nfn *nfn)
 	return -ETIMEDOUT;
 }
 
-/* Whatever has happened to the device, it starts again, or is left without a carrier. */
+/* Whatever has happened to the device, it starts again, or the interface goes down. */
 static void nfn_restart(struct nfn *nfn)
 {
 	struct net_device *netdev = nfn->netdev;
@@ -237,7 +244,8 @@ static void nfn_restart(struct nfn *nfn)
 		netdev_err(netdev, "it does not start again\n");
 	else
 		return;
-	netif_device_detach(netdev);
+	/* Who stands above, such as a team, is told at once. */
+	dev_close(netdev);
 }
 
 static void nfn_reset_work(struct work_struct *work)
@@ -248,6 +256,16 @@ static void nfn_reset_work(struct work_struct *work)
 	if (netif_device_present(nfn->netdev))
 		nfn_restart(nfn);
 	rtnl_unlock();
+}
+
+/* A link that is cut sends no interrupt. */
+static void nfn_health(struct work_struct *work)
+{
+	struct nfn *nfn = container_of(to_delayed_work(work), struct nfn, health);
+
+	if (READ_ONCE(nfn->started) && readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
+		schedule_work(&nfn->reset);
+	schedule_delayed_work(&nfn->health, NFN_HEALTH);
 }
 
 /*
@@ -406,11 +424,15 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->pdev = pdev;
 	nfn->bar = pcim_iomap_table(pdev)[0];
 	INIT_WORK(&nfn->reset, nfn_reset_work);
+	INIT_DELAYED_WORK(&nfn->health, nfn_health);
 	if (readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
 		return -ENODEV;
 	err = nfn_reset(nfn);
 	if (err)
 		return dev_err_probe(&pdev->dev, err, "no answer to a reset\n");
+	err = nfn_kpio_init(nfn);
+	if (err)
+		return dev_err_probe(&pdev->dev, err, "no windows for programmed I/O\n");
 	queues = readl(nfn->bar + NFN_QUEUES);
 	limits = readl(nfn->bar + NFN_LIMITS);
 	nfn->features = readl(nfn->bar + NFN_FEATURES);
@@ -450,6 +472,8 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		err = register_netdev(netdev);
 	if (err)
 		nfn_rules_exit(nfn);
+	else
+		schedule_delayed_work(&nfn->health, NFN_HEALTH);
 	return err;
 }
 
@@ -459,6 +483,7 @@ static void nfn_remove(struct pci_dev *pdev)
 	struct nfn *nfn = netdev_priv(netdev);
 
 	unregister_netdev(netdev);
+	cancel_delayed_work_sync(&nfn->health);
 	cancel_work_sync(&nfn->reset);
 	nfn_rules_exit(nfn);
 	pci_clear_master(pdev);

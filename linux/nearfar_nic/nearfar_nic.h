@@ -33,6 +33,8 @@
 #define NFN_EVENT_VECTOR	0x34
 #define NFN_FUNCTION		0x38
 #define NFN_TSO_MAX		0x3c
+#define NFN_WINDOWS		0x40
+#define NFN_RX_HELD		0x44
 #define NFN_RSS_TYPES		0x80
 #define NFN_RSS_KEY		0x88
 #define NFN_COUNTERS		0x100
@@ -55,6 +57,20 @@
 #define NFN_VECTOR_DELAY_NS	0x00
 #define NFN_VECTOR_PACKETS	0x04
 #define NFN_VECTOR_ADAPTIVE	0x08
+
+/* Windows for programmed I/O, and the registers of their queues. */
+#define NFN_WINDOW_BAR		2
+#define NFN_KPIO_QUEUES		0x38000
+#define NFN_KPIO_STRIDE		0x40
+#define NFN_KPIO_CONTROL	0x00
+#define NFN_KPIO_ENABLE		BIT(0)
+#define NFN_KPIO_FRAMED		BIT(4)
+#define NFN_KPIO_REPORT_EVERY	0x0c
+#define NFN_KPIO_REPORT		0x10
+#define NFN_KPIO_SIGNATURE	0x18
+#define NFN_KPIO_NEXT		0x28
+#define NFN_KPIO_VECTOR		0x2c
+#define NFN_KPIO_ARM_AT		0x30
 
 #define NFN_FEATURE_RX_CHECKSUM	BIT(0)
 #define NFN_FEATURE_TX_CHECKSUM	BIT(1)
@@ -125,6 +141,7 @@ struct nfn_completion {
 #define NFN_C_STEERED		BIT(6)
 #define NFN_C_HASHED		BIT(7)
 #define NFN_C_HASHED_PORTS	BIT(8)
+#define NFN_C_HELD		BIT(10)
 
 /* Headers of a packet that is segmented: a descriptor has a byte for their length. */
 #define NFN_MOST_HEADERS	256
@@ -163,6 +180,19 @@ struct nfn_ring {
 	u16 seen;
 };
 
+/* Lines of frames, as counts that wrap: those written, and those that are free again. */
+struct nfn_kpio {
+	void __iomem *registers;
+	void __iomem *window;
+	/* Written by the device. */
+	__le32 *freed;
+	dma_addr_t freed_bus;
+	/* Those of one frame. */
+	u8 *lines;
+	u32 written;
+	u16 frames;
+};
+
 struct nfn_channel {
 	struct nfn *nfn;
 	struct napi_struct napi;
@@ -170,9 +200,13 @@ struct nfn_channel {
 	char name[IFNAMSIZ + 16];
 	struct nfn_ring tx;
 	struct nfn_ring rx;
+	struct nfn_kpio kpio;
 	struct nfn_tx_slot *tx_slots;
 	struct nfn_rx_slot *rx_slots;
 	struct sk_buff *partial;
+	/* How far processors' backlogs have to come for a frame that waits; the poll's. */
+	unsigned int *backlogs;
+	bool knows_backlogs;
 	u64 tx_frames;
 	u64 rx_frames;
 };
@@ -232,6 +266,7 @@ struct nfn_rules {
 
 struct nfn {
 	struct work_struct reset;
+	struct delayed_work health;
 	struct net_device *netdev;
 	struct pci_dev *pdev;
 	void __iomem *bar;
@@ -245,6 +280,11 @@ struct nfn {
 	unsigned int most_log2;
 	u8 tx_log2;
 	u8 rx_log2;
+	/* For programmed I/O: how many, and how large each is. */
+	void __iomem *window;
+	unsigned int windows;
+	u8 window_log2_lines;
+	u8 window_log2_positions;
 	unsigned int rss_entries;
 	u32 *rss_table;
 	u8 rss_key[NFN_RSS_KEY_BYTES];
@@ -287,6 +327,20 @@ static inline void nfn_rules_clear(struct nfn *nfn) { }
 static inline unsigned int nfn_rules_used(struct nfn *nfn) { return 0; }
 static inline u64 nfn_rule_hits(struct nfn *nfn) { return 0; }
 #endif
+
+int nfn_kpio_init(struct nfn *nfn);
+void nfn_kpio_open(struct nfn *nfn);
+int nfn_kpio_alloc(struct nfn_channel *channel);
+void nfn_kpio_free(struct nfn_channel *channel);
+void nfn_kpio_start(struct nfn_channel *channel);
+void nfn_kpio_stop(struct nfn_channel *channel);
+bool nfn_kpio_takes(const struct nfn *nfn, const struct sk_buff *skb);
+void nfn_kpio_xmit(struct nfn_channel *channel, struct sk_buff *skb);
+bool nfn_kpio_is_ready(struct nfn_channel *channel);
+void nfn_kpio_read_held(const struct nfn_channel *channel, u16 count, void *to,
+			unsigned int length);
+netdev_features_t nfn_features_check(struct sk_buff *skb, struct net_device *netdev,
+				     netdev_features_t features);
 
 int nfn_channel_alloc(struct nfn_channel *channel);
 void nfn_channel_free(struct nfn_channel *channel);

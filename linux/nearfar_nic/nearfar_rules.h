@@ -20,11 +20,11 @@ struct nfn_flow {
 /* Who decides where flows go, for several functions that are one NIC. */
 struct nfn_steering {
 	/*
-	 * A flow whose frames come by a channel is read on another processor. Returns the number of
-	 * its rule, or an error.
+	 * A flow whose frames come by a channel, and whose hash the stack knows it by, is read on
+	 * another processor. Called once for each move of its reader, until nfn_forget_flow().
 	 */
-	int (*steer)(struct nfn_steering *steering, const struct nfn_flow *flow,
-		     struct nfn_channel *from, unsigned int cpu);
+	void (*steer)(struct nfn_steering *steering, const struct nfn_flow *flow, u32 hash,
+		      struct nfn_channel *from, unsigned int cpu);
 	/* A function has lost its rules. */
 	void (*restore)(struct nfn_steering *steering, struct net_device *netdev);
 };
@@ -46,6 +46,8 @@ void nfn_drop_fences(struct net_device *netdev);
 void nfn_rule_erase(struct net_device *netdev, unsigned int number);
 /* How long a rule was not used, or an error. */
 int nfn_rule_age(struct net_device *netdev, unsigned int number, u32 *age_us);
+/* The stack asks anew where frames with this hash go, of which none are under way. */
+void nfn_forget_flow(struct net_device *netdev, u32 hash);
 /* The processor of a queue. */
 unsigned int nfn_cpu_of_queue(struct net_device *netdev, unsigned int queue);
 

@@ -155,9 +155,10 @@ static void nfn_tx_poll(struct nfn_channel *channel, int budget)
 
 	while ((completion = nfn_ring_next(&channel->tx)))
 		nfn_tx_clean(channel, le16_to_cpu(completion->count), budget);
-	/* Pairs with the barrier in nfn_start_xmit(). */
+	/* Pairs with the barriers in nfn_start_xmit() and nfn_kpio_xmit(). */
 	smp_mb();
-	if (netif_tx_queue_stopped(queue) && nfn_tx_room(&channel->tx) > MAX_SKB_FRAGS + 1)
+	if (netif_tx_queue_stopped(queue) && nfn_tx_room(&channel->tx) > MAX_SKB_FRAGS + 1 &&
+	    nfn_kpio_is_ready(channel))
 		netif_tx_wake_queue(queue);
 }
 
@@ -191,6 +192,10 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 
 	if (skb_put_padto(skb, ETH_ZLEN))
 		return NETDEV_TX_OK;
+	if (nfn_kpio_takes(nfn, skb)) {
+		nfn_kpio_xmit(channel, skb);
+		return NETDEV_TX_OK;
+	}
 	if (skb_shinfo(skb)->nr_frags + 1 > nfn->most_fragments && skb_linearize(skb))
 		goto drop;
 	if (nfn_offload(skb, &first))
@@ -302,6 +307,8 @@ static void nfn_rx_buffer(struct nfn_channel *channel, const struct nfn_completi
 	unsigned int copied = 0;
 
 	dma_unmap_page(&channel->nfn->pdev->dev, slot->address, PAGE_SIZE, DMA_FROM_DEVICE);
+	if (flags & NFN_C_HELD)
+		nfn_kpio_read_held(channel, ring->done, page_address(page), length);
 	slot->page = NULL;
 	ring->done++;
 	if (!skb) {
@@ -362,6 +369,8 @@ void nfn_channel_free(struct nfn_channel *channel)
 	nfn_ring_free(channel->nfn, &channel->rx);
 	kvfree(channel->tx_slots);
 	kvfree(channel->rx_slots);
+	kfree(channel->backlogs);
+	nfn_kpio_free(channel);
 	channel->tx_slots = NULL;
 	channel->rx_slots = NULL;
 }
@@ -373,9 +382,12 @@ int nfn_channel_alloc(struct nfn_channel *channel)
 
 	channel->tx_slots = kvcalloc(BIT(nfn->tx_log2), sizeof(*channel->tx_slots), GFP_KERNEL);
 	channel->rx_slots = kvcalloc(BIT(nfn->rx_log2), sizeof(*channel->rx_slots), GFP_KERNEL);
-	if (!channel->tx_slots || !channel->rx_slots ||
+	channel->backlogs = kcalloc(nr_cpu_ids, sizeof(*channel->backlogs), GFP_KERNEL);
+	channel->knows_backlogs = false;
+	if (!channel->tx_slots || !channel->rx_slots || !channel->backlogs ||
 	    nfn_ring_alloc(nfn, &channel->tx, NFN_TX_QUEUES + offset, nfn->tx_log2) ||
-	    nfn_ring_alloc(nfn, &channel->rx, NFN_RX_QUEUES + offset, nfn->rx_log2)) {
+	    nfn_ring_alloc(nfn, &channel->rx, NFN_RX_QUEUES + offset, nfn->rx_log2) ||
+	    nfn_kpio_alloc(channel)) {
 		nfn_channel_free(channel);
 		return -ENOMEM;
 	}
@@ -386,6 +398,7 @@ void nfn_channel_start(struct nfn_channel *channel)
 {
 	nfn_ring_start(&channel->tx, channel->number);
 	nfn_ring_start(&channel->rx, channel->number);
+	nfn_kpio_start(channel);
 	nfn_rx_refill(channel);
 	napi_enable(&channel->napi);
 	nfn_ring_arm(&channel->tx, 0);
@@ -401,6 +414,7 @@ void nfn_channel_stop(struct nfn_channel *channel)
 	napi_disable(&channel->napi);
 	writel(0, tx->registers + NFN_Q_CONTROL);
 	writel(0, rx->registers + NFN_Q_CONTROL);
+	nfn_kpio_stop(channel);
 	readl(rx->registers + NFN_Q_CONTROL);
 	nfn_tx_clean(channel, tx->tail, 0);
 	netdev_tx_reset_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->number));

@@ -4,6 +4,9 @@
 #include <linux/jhash.h>
 #include <linux/rtnetlink.h>
 #include <net/flow_dissector.h>
+#if __has_include(<net/rps.h>)
+#include <net/rps.h>
+#endif
 
 #include "nearfar_nic.h"
 
@@ -108,34 +111,63 @@ static int nfn_shut_fence(struct nfn_rules *rules, unsigned int number, u16 queu
 }
 
 /*
+ * Whether all packets have been received that were in processors' backlogs at the first call since
+ * the channel began to wait.
+ */
+static bool nfn_backlogs_are_past(struct nfn_channel *channel)
+{
+	unsigned int cpu;
+
+	if (!channel->knows_backlogs) {
+		for_each_possible_cpu(cpu)
+			channel->backlogs[cpu] =
+				READ_ONCE(per_cpu(softnet_data, cpu).input_queue_tail);
+		channel->knows_backlogs = true;
+	}
+	for_each_online_cpu(cpu) {
+		unsigned int head = READ_ONCE(per_cpu(softnet_data, cpu).input_queue_head);
+
+		if ((int)(head - channel->backlogs[cpu]) < 0)
+			return false;
+	}
+	channel->knows_backlogs = false;
+	return true;
+}
+
+/*
  * Frames may be in a flow's old ring when its rule leads to a new one. The device writes those of
- * the old one first, but another processor takes them from there.
+ * the old one first, but another processor takes them from there, and the stack may pass them to
+ * the backlog of a third one, where the reader was in between.
  */
 bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number)
 {
 	struct nfn_rules *rules = &channel->nfn->rules;
 	struct nfn_fence *fence;
+	bool passed = true;
 	unsigned int i;
 
 	if (number >= rules->count)
 		return true;
 	fence = &rules->fence[number];
 	/* Before what it says; pairs with nfn_shut_fence(). */
-	if (!smp_load_acquire(&fence->shut) || READ_ONCE(fence->queue) != channel->number)
+	if (!smp_load_acquire(&fence->shut) || READ_ONCE(fence->queue) != channel->number) {
+		channel->knows_backlogs = false;
 		return true;
+	}
 	if (!fence->holds) {
 		fence->until = jiffies + NFN_FENCE;
 		fence->holds = true;
 	}
-	for (i = 0; i < ARRAY_SIZE(fence->from); i++) {
+	for (i = 0; i < ARRAY_SIZE(fence->from) && passed; i++) {
 		struct nfn_channel *from = READ_ONCE(fence->from[i]);
 
-		if (!from || from == channel || nfn_channel_is_drained(from))
-			continue;
-		if (time_before(jiffies, fence->until))
-			return false;
-		rules->late++;
+		passed = !from || from == channel || nfn_channel_is_drained(from);
 	}
+	passed = passed && nfn_backlogs_are_past(channel);
+	if (!passed && time_before(jiffies, fence->until))
+		return false;
+	rules->late += !passed;
+	channel->knows_backlogs = false;
 	WRITE_ONCE(fence->shut, false);
 	return true;
 }
@@ -165,8 +197,15 @@ struct nfn_channel *nfn_rule_write(struct net_device *netdev, unsigned int numbe
 		return ERR_PTR(-ERANGE);
 	mutex_lock(&nfn->rules.registers);
 	err = nfn_shut_fence(&nfn->rules, number, queue, before, last);
-	if (!err)
+	if (!err) {
 		nfn_write_own(nfn, number, flow, queue);
+		/*
+		 * The card has the rule before the old function's is erased there: writes to two
+		 * functions pass each other.
+		 */
+		if (readl(nfn->bar + NFN_RULE_RESULT) != NFN_RULE_OK)
+			err = -EIO;
+	}
 	mutex_unlock(&nfn->rules.registers);
 	return err ? ERR_PTR(err) : &nfn->channel[queue];
 }
@@ -203,6 +242,21 @@ int nfn_rule_age(struct net_device *netdev, unsigned int number, u32 *age_us)
 	return err;
 }
 EXPORT_SYMBOL_GPL(nfn_rule_age);
+
+void nfn_forget_flow(struct net_device *netdev, u32 hash)
+{
+	struct rps_dev_flow_table *table;
+	unsigned int i;
+
+	rcu_read_lock();
+	for (i = 0; i < netdev->real_num_rx_queues; i++) {
+		table = rcu_dereference(netdev->_rx[i].rps_flow_table);
+		if (table)
+			WRITE_ONCE(table->flows[hash & table->mask].cpu, RPS_NO_CPU);
+	}
+	rcu_read_unlock();
+}
+EXPORT_SYMBOL_GPL(nfn_forget_flow);
 
 unsigned int nfn_cpu_of_queue(struct net_device *netdev, unsigned int queue)
 {
@@ -292,8 +346,16 @@ int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 
 	if (!nfn_flow_of(skb, &flow))
 		return -EPROTONOSUPPORT;
 	steering = rcu_dereference(rules->steering);
-	if (steering)
-		return steering->steer(steering, &flow, from, nfn_cpu(nfn, queue));
+	if (steering) {
+		steering->steer(steering, &flow, skb_get_hash_raw(skb), from,
+				nfn_cpu(nfn, queue));
+		/*
+		 * So the stack remembers for this ring to whose backlog it passes the flow's frames
+		 * meanwhile, and keeps their order if the reader moves again. With the number of a
+		 * rule, it would remember that for the new ring alone.
+		 */
+		return -EINPROGRESS;
+	}
 	hash = nfn_flow_hash(&flow);
 	spin_lock_bh(&rules->lock);
 	hash_for_each_possible(rules->by_flow, rule, node, hash) {

@@ -38,6 +38,8 @@ MODULE_PARM_DESC(rules, "flows that have a rule now");
 struct octo_flow {
 	struct hlist_node node;
 	struct nfn_flow flow;
+	/* The stack's hash of its frames. */
+	u32 hash;
 	unsigned int cpu;
 	/* The channel by which its last frames came. */
 	struct nfn_channel *last;
@@ -125,6 +127,17 @@ static struct net_device *octo_port(struct octo *octo, unsigned int cpu)
 	return any;
 }
 
+/* If the flow has frames again, the stack is to ask for a rule again. */
+static void octo_forget(struct octo *octo, u32 hash)
+{
+	int i;
+
+	for (i = 0; i < OCTO_MOST_PORTS; i++) {
+		if (octo->ports[i])
+			nfn_forget_flow(octo->ports[i], hash);
+	}
+}
+
 /* Writes what has changed: in the card's switch, a new rule replaces the old function's. */
 static void octo_update(struct work_struct *work)
 {
@@ -163,6 +176,7 @@ static void octo_update(struct work_struct *work)
 			nfn_rule_erase(before, number);
 		if (!now.dead)
 			continue;
+		octo_forget(octo, now.hash);
 		atomic_dec(&rules);
 		spin_lock_bh(&octo->lock);
 		__clear_bit(number, octo->used);
@@ -203,42 +217,45 @@ static void octo_expire(struct work_struct *work)
 	schedule_delayed_work(&octo->expire, HZ);
 }
 
-static int octo_steer(struct nfn_steering *steering, const struct nfn_flow *key,
-		      struct nfn_channel *from, unsigned int cpu)
+static struct octo_flow *octo_find(struct octo *octo, const struct nfn_flow *key)
 {
-	struct octo *octo = container_of(steering, struct octo, steering);
 	u32 hash = nfn_flow_hash(key);
 	struct octo_flow *flow;
-	int number = -ENOSPC;
+	unsigned int number;
+
+	hash_for_each_possible(octo->by_flow, flow, node, hash) {
+		if (nfn_same_flow(&flow->flow, key))
+			return flow;
+	}
+	number = find_first_zero_bit(octo->used, OCTO_FLOWS);
+	if (number == OCTO_FLOWS)
+		return NULL;
+	__set_bit(number, octo->used);
+	atomic_inc(&rules);
+	flow = &octo->flows[number];
+	flow->flow = *key;
+	flow->dead = false;
+	flow->before = NULL;
+	hash_add(octo->by_flow, &flow->node, hash);
+	return flow;
+}
+
+static void octo_steer(struct nfn_steering *steering, const struct nfn_flow *key, u32 hash,
+		       struct nfn_channel *from, unsigned int cpu)
+{
+	struct octo *octo = container_of(steering, struct octo, steering);
+	struct octo_flow *flow;
 
 	spin_lock_bh(&octo->lock);
-	hash_for_each_possible(octo->by_flow, flow, node, hash) {
-		if (nfn_same_flow(&flow->flow, key)) {
-			number = flow - octo->flows;
-			break;
-		}
+	flow = octo_find(octo, key);
+	if (flow) {
+		flow->hash = hash;
+		flow->cpu = cpu;
+		flow->last = from;
+		__set_bit(flow - octo->flows, octo->changed);
+		schedule_delayed_work(&octo->update, 0);
 	}
-	if (number < 0) {
-		unsigned int unused = find_first_zero_bit(octo->used, OCTO_FLOWS);
-
-		if (unused == OCTO_FLOWS)
-			goto unlock;
-		number = unused;
-		__set_bit(number, octo->used);
-		atomic_inc(&rules);
-		flow = &octo->flows[number];
-		flow->flow = *key;
-		flow->dead = false;
-		flow->before = NULL;
-		hash_add(octo->by_flow, &flow->node, hash);
-	}
-	octo->flows[number].cpu = cpu;
-	octo->flows[number].last = from;
-	__set_bit(number, octo->changed);
-	schedule_delayed_work(&octo->update, 0);
-unlock:
 	spin_unlock_bh(&octo->lock);
-	return number;
 }
 
 /* Rules are written again where functions have lost them, or have come or gone. */
