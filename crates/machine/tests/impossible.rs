@@ -283,3 +283,16 @@ fn routes_lead_somewhere() {
     let chain = "device = \"eth0\"\n[[host.route]]\nto = \"0.0.0.0/0\"\ngateway = \"10.9.0.1\"";
     assert!(load(&GOOD.replacen(gateway, chain, 1)).is_ok());
 }
+
+/// A NIC is named as an event would name it.
+#[test]
+fn a_cable_leads_to_a_named_nic() {
+    let named = GOOD.replacen("nic = \"modern\"\nchange", "nic = \"modern\"\nname = \"n\"\nchange", 1);
+    let ends = |text: &str| {
+        load(text).unwrap().network.cables.into_iter().map(|cable| cable.ends).collect::<Vec<_>>()
+    };
+    let by_name = named.replace("\"b\"]", "\"b:n\"]").replace("b:1", "b:n:1");
+    assert_ne!(by_name, named);
+    assert_eq!(ends(&by_name), ends(&named));
+    refuse_at("ends = [\"t\", \"b:1\"]", "ends = [\"t\", \"b:m\"]", "ends", "`m` is not a port");
+}

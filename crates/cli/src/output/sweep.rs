@@ -415,7 +415,13 @@ mod tests {
     fn what_binds_is_said_once_for_all_that_it_binds() {
         let by = |kind: Kind, share: f64| {
             let resource = Resource { kind, place: "card0".into(), of: 1, share, on_path: true };
-            Binding { what: Some(("a".into(), resource)), next: None, phases: Vec::new(), offered: None }
+            Binding {
+                what: Some(("a".into(), resource)),
+                alike: 0,
+                next: None,
+                phases: Vec::new(),
+                offered: None,
+            }
         };
         let mut table = Table::of_runs("goodput");
         let column = |name: &str| (Column { name: name.into(), unit: "Gbit/s" }, 1.0);

@@ -142,7 +142,10 @@ impl Finder<'_> {
     fn port(&self, end: &Placed<String>) -> Result<PortSetup, Box<Diagnostic>> {
         let (name, number) = match end.value.split_once(':') {
             None => (end.value.as_str(), 0),
-            Some((name, number)) => (name, self.number(end, number)?),
+            Some((name, port)) => match self.named_port(name, port) {
+                Some(port) => return Ok(port),
+                None => (name, self.number(end, port)?),
+            },
         };
         if let Some(switch) = self.switches.iter().position(|switch| switch.name.value == name) {
             return Ok(PortSetup::Switch(switch, number));
@@ -179,9 +182,23 @@ impl Finder<'_> {
         }
     }
 
+    /// The port of a NIC by its name, as in `a:nic`, and `a:nic:1` for its second.
+    fn named_port(&self, host: &str, text: &str) -> Option<PortSetup> {
+        let (name, number) = text.split_once(':').unwrap_or((text, "0"));
+        let host = self.stations.hosts.iter().position(|own| own.name == host)?;
+        let device = self.stations.hosts[host]
+            .devices
+            .iter()
+            .position(|device| device.name.as_deref() == Some(name))?;
+        let port = number.parse().ok()?;
+        self.ports_of(host).contains(&(device, port)).then_some(PortSetup::Host(host, device, port))
+    }
+
     fn number(&self, end: &Placed<String>, text: &str) -> Result<u8, Box<Diagnostic>> {
-        let wrong =
-            || Diagnostic::new(&end.place, format!("`{text}` is not a port")).help("a number, as in `a:0`");
+        let wrong = || {
+            let wrong = Diagnostic::new(&end.place, format!("`{text}` is not a port"));
+            wrong.help("a number, as in `a:0`, or the name of a NIC, as in `a:nic`")
+        };
         text.parse().map_err(|_| wrong().into())
     }
 

@@ -12,8 +12,8 @@ record! {
     pub struct CableEntry {
         /// Name, if something else refers to it.
         name: Option<Placed<String>>,
-        /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch
-        /// `s`, `s` for its next free one, `t` for traffic source, sink or generator `t`.
+        /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `a:n` for the first of its
+        /// NIC `n`, `s:3` for port 3 of switch `s`, `s` for its next free one, `t` for traffic source, sink or generator `t`.
         ends: Vec<Placed<String>>,
         /// Speed, at most that of both ports; that of the slower port if not given.
         rate: Option<Placed<BitRate>>,

@@ -131,6 +131,15 @@ impl Resource {
         (self.kind, &self.place) == (other.kind, &other.place)
     }
 
+    /// Whether it does on the same host what another one does, and is as full.
+    fn is_like(&self, other: &Self) -> bool {
+        let part = |one: &Self| one.place.split_once('/').map(|(_, part)| part.to_owned());
+        (self.kind, part(self)) == (other.kind, part(other))
+            && self.is_full()
+            && other.is_full()
+            && (self.share - other.share).abs() <= TIE
+    }
+
     /// The device, socket or core that it belongs to.
     pub(crate) fn owner(&self) -> &str {
         self.place.split('/').next().unwrap_or_default()
@@ -213,6 +222,8 @@ pub struct Phase {
 pub struct Binding {
     /// Host and resource; `None` if nothing is full. Of several phases, that of the longest.
     pub what: Option<(String, Resource)>,
+    /// How many more of its kind are as full on that host, such as cores that share the work.
+    pub alike: usize,
     /// The fullest of the others.
     pub next: Option<(String, Resource)>,
     /// What was full one after the other, longest first; empty if it was one resource throughout, or none.
@@ -255,7 +266,10 @@ impl fmt::Display for Binding {
         }
         match &self.what {
             Some((host, resource)) => {
-                let (words, share) = (resource.words(host), percent(resource.share));
+                let (mut words, share) = (resource.words(host), percent(resource.share));
+                if self.alike > 0 {
+                    words += &format!(" and {} like it", self.alike);
+                }
                 match resource.is_starved_ring() {
                     true => write!(f, "{words}, lacking for {share:.1} % of the packets")?,
                     false => write!(f, "{words}, {} {share:.0} % of the time", resource.verb())?,
@@ -482,11 +496,13 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     let all = candidates(&window.hosts);
     let offered = window.offered.clone();
     let (what, phases) = if offered.is_some() { Default::default() } else { bottleneck(window, &all, own) };
-    let is_what = |host: &str, one: &Resource| what.is_some_and(|(of, what)| of == host && what.is(one));
-    let others = all.iter().filter(|(host, one)| !is_what(host, one));
-    let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
+    let is_alike = |(host, one): &&Candidate<'_>| {
+        what.is_some_and(|(of, what)| of == *host && (what.is(one) || what.is_like(one)))
+    };
+    let alike = all.iter().filter(is_alike).count().saturating_sub(1);
+    let next = all.iter().filter(|one| !is_alike(one)).max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
     let owned = |(host, resource): Candidate<'_>| (host.to_owned(), resource.clone());
     let lacking = || if offered.is_some() { None } else { starved(&window.hosts) };
     let what = what.map(owned).or_else(lacking);
-    Binding { what, next: next.copied().map(owned), phases, offered }
+    Binding { what, alike, next: next.copied().map(owned), phases, offered }
 }
