@@ -12,11 +12,11 @@ pub fn run(bytes: &[u8]) {
     for test in report.tests {
         assert!(test.values.iter().all(|value| value.value.is_finite() && !value.quantity.is_empty()));
         let lines = match test.task {
-            ToolTask::Drive { run, .. } | ToolTask::Gpus { run, .. } => vec![run],
-            ToolTask::Network { server, client } => vec![server, client],
-            ToolTask::Cores { run, .. } => {
-                vec![run.replace("{elements}", "9").replace("{elements:3}", "9").replace("{llc_mib:3}", "64")]
+            ToolTask::Drive { run, .. } | ToolTask::Gpus { run, .. } | ToolTask::AllCores { run } => {
+                vec![run]
             }
+            ToolTask::Network { server, client } => vec![server, client],
+            ToolTask::Cores { run, .. } => vec![run.replace("{elements}", "9")],
             ToolTask::Forwarding { options, .. } => vec![format!("dpdk-testpmd -l 0-64 -n 4 -- {options}")],
             ToolTask::Nothing(why) => {
                 assert!(!why.is_empty());

@@ -33,6 +33,8 @@ enum Trial {
     FarDrive,
     /// A NIC before an IOMMU that takes addresses back at once, or later.
     Translated { strict: bool },
+    /// Streams whose packets one core receives, instead of one each.
+    OneCore,
     /// Copies of GPUs, redirected by access control.
     Redirected,
     /// Copies of the GPUs that are the farthest from each other, against the nearest.
@@ -139,8 +141,12 @@ fn trial_of(survey: &Survey, finding: &Finding) -> Option<Trial> {
             let mode = function.and_then(|function| function.iommu_mode.get());
             Trial::Translated { strict: mode.is_none_or(|mode| mode == "DMA") }
         }
+        "one-core" if function.is_some_and(|function| function.is(PciClass::is_network)) => Trial::OneCore,
         "peers-redirected" => Trial::Redirected,
-        "peers-cross-root" | "peers-cross-socket" => Trial::FarPeers,
+        // A NIC's requests take the way of another GPU's there.
+        "peers-cross-root" | "peers-cross-socket" | "gpu-nic-other-root" | "gpu-nic-other-node" => {
+            Trial::FarPeers
+        }
         _ => return None,
     })
 }
@@ -176,6 +182,10 @@ impl Import {
                 let off = [("host.a.iommu", "off"), ("host.b.iommu", "off")];
                 self.worst("netperf.toml", &off, &changes, &format!("with the IOMMU in mode {mode}"))
             }
+            Trial::OneCore => {
+                let one = [("host.b.nic_driver.channels", "1")];
+                self.worst("streams.toml", &[], &one, "with one core for all that is received")
+            }
             Trial::Redirected => self.redirected(),
             Trial::FarPeers => self.far_peers(),
         }
@@ -185,7 +195,7 @@ impl Import {
         let is_there = self.imported.files.iter().any(|(file, _)| file == name);
         is_there.then_some(()).ok_or_else(|| {
             let what = match name {
-                "netperf.toml" => "no NIC that can be simulated",
+                "netperf.toml" | "streams.toml" => "no NIC that can be simulated",
                 "fio.toml" => "no drive that can be simulated",
                 _ => "no two GPUs that can be simulated",
             };
@@ -359,7 +369,7 @@ fn first_line(text: &str) -> String {
 
 /// Rates and latencies of programs, with their units.
 fn readings(records: &[Value]) -> Vec<(String, String, f64)> {
-    let wanted = ["throughput", "rate", "read iops", "read clat mean"];
+    let wanted = ["throughput", "bandwidth", "rate", "read iops", "read clat mean"];
     let mut all = Vec::new();
     for row in records.iter().filter(|row| row["kind"] == "reading") {
         let (Some(quantity), Some(value)) = (row["quantity"].as_str(), row["value"].as_f64()) else {

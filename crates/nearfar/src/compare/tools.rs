@@ -193,6 +193,9 @@ impl ToolComparison {
         for (quantity, _, _, simulated) in &mut self.rows {
             *simulated = report.get(quantity);
         }
+        if self.rows.iter().all(|(.., simulated)| simulated.is_none()) {
+            self.skipped = Some("the simulated run has no such result: a node that is not there?".into());
+        }
         self.notes.extend(report.notes.iter().filter(|note| !note.starts_with("what binds")).cloned());
         let number = program.and_then(|program| program.number());
         let counted = counts.counted.iter().find(|counted| Some(counted.program) == number);
@@ -309,16 +312,22 @@ impl Testbed {
                 if count > most {
                     notes.push(format!("{count} threads are more than {most} cores: one runs on each"));
                 }
-                let run = self.sized(run, notes);
+                let run = self.sized(run);
                 let cpus = format!("{}-{}", node * all, node * all + count.clamp(1, most) - 1);
                 let memory = memory.map_or(String::new(), |node| format!("memory = \"node{node}\"\n"));
-                let host = format!(
-                    "name = \"compare\"\nsummary = \"a measured test\"\n[[host]]\nname = \"a\"\nmachine = {:?}\n",
-                    self.machine
-                );
-                Ok((host + &program("a", &cpus, &memory, &run), run))
+                Ok((self.host_alone() + &program("a", &cpus, &memory, &run), run))
             }
+            ToolTask::AllCores { run } => Ok((
+                self.host_alone() + &format!("\n[[program]]\nhost = \"a\"\nrun = \"{run}\"\n"),
+                run.clone(),
+            )),
         }
+    }
+
+    /// A scenario's text with the machine as host `a`, without devices.
+    fn host_alone(&self) -> String {
+        let head = "name = \"compare\"\nsummary = \"a measured test\"\n";
+        format!("{head}[[host]]\nname = \"a\"\nmachine = {:?}\n", self.machine)
     }
 
     /// Cores of a socket.
@@ -333,20 +342,11 @@ impl Testbed {
     }
 
     /// A command line with sizes for the machine's caches.
-    fn sized(&self, run: &str, notes: &mut Vec<String>) -> String {
+    fn sized(&self, run: &str) -> String {
         let llc = self.content.host.llc.size.value.get();
-        let mut run = run.to_owned();
-        if let Some((before, rest)) = run.split_once("{llc_mib:") {
-            let (times, after) = rest.split_once('}').unwrap_or((rest, ""));
-            let mib = (llc >> 20).saturating_mul(times.parse().unwrap_or(1)).next_power_of_two();
-            if mib > 4096 {
-                notes.push("4 GiB are looked through, which the caches hold in part".into());
-            }
-            run = format!("{before}{}{after}", mib.clamp(64, 4096));
-        }
-        // Three arrays of eight bytes, or one, of twice the caches.
+        // Three arrays of eight bytes, of twice the caches.
         let elements = (llc * 2 / 24).clamp(ELEMENTS[0], ELEMENTS[1]);
-        run.replace("{elements}", &elements.to_string()).replace("{elements:3}", &(3 * elements).to_string())
+        run.replace("{elements}", &elements.to_string())
     }
 
     /// Hosts with the device that a test needs, without programs, and a core near it. Two hosts with a cable for a NIC.

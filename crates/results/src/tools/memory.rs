@@ -1,9 +1,6 @@
 //! Intel's Memory Latency Checker, and STREAM.
 
-use super::{ToolRead, ToolReport, ToolTask, ToolTest, behind, matrix};
-
-/// Loads that depend on each other, at random over more than the caches hold.
-const CHASE: &str = "lat_mem_rd -t {llc_mib:3} 2048";
+use super::{ToolRead, ToolReport, ToolTask, ToolTest, behind, matrix, row};
 
 pub fn mlc(text: &str) -> ToolRead {
     if !text.contains("Memory Latency Checker") && !text.contains("Measuring idle latencies") {
@@ -18,49 +15,42 @@ pub fn mlc(text: &str) -> ToolRead {
             rest.iter().copied().take_while(|line| !line.starts_with("Measuring"))
         };
         if line.contains("Measuring idle latencies") {
-            tests.extend(nodes(part(), "idle latency", |node, memory| {
-                (CHASE.to_owned(), node, memory, Some(1), "latency", "ns")
-            }));
+            let name = |node, memory| format!("idle latency {node} {memory}");
+            let options = if line.contains("random") { "--latency_matrix -r" } else { "--latency_matrix" };
+            tests.extend(nodes(part(), "idle latency", options, name, "ns"));
         } else if line.contains("Measuring Memory Bandwidths between nodes") {
-            tests.extend(nodes(part(), "bandwidth", |node, memory| {
-                (
-                    "stream --only read --array-size {elements:3} --ntimes 2".into(),
-                    node,
-                    memory,
-                    None,
-                    "read",
-                    "MB/s",
-                )
-            }));
+            let name = |node, memory| format!("reads bandwidth {node} {memory}");
+            tests.extend(nodes(part(), "bandwidth", "--bandwidth_matrix", name, "MB/s"));
         } else if line.contains("Measuring Peak Injection Memory Bandwidths") {
             tests.extend(part().filter_map(peak));
         } else if line.contains("Measuring Loaded Latencies") {
-            let why = "latencies under a load that is injected are not simulated: run lat_mem_rd beside stream in a scenario";
-            tests.push(ToolTest::new("loaded latencies", ToolTask::Nothing(why.into())));
+            tests.extend(part().filter_map(loaded));
         } else if line.contains("Measuring cache-to-cache") {
-            let why = "transfers between caches have no program here";
-            tests.push(ToolTest::new("cache-to-cache latencies", ToolTask::Nothing(why.into())));
+            tests.extend(cache_to_cache(&part().collect::<Vec<_>>()));
         }
     }
     Some(Ok(ToolReport::new("mlc", tests)))
 }
 
-/// A program's line, nodes of cores and memory, cores, and the reading with its unit.
-type NodeTask = (String, u32, u32, Option<u32>, &'static str, &'static str);
+/// A test of the same program here, on all cores.
+fn checker(title: impl Into<String>, options: &str) -> ToolTest {
+    ToolTest::new(title, ToolTask::AllCores { run: format!("mlc {options}") })
+}
 
+/// The cells of a matrix of nodes.
 fn nodes<'t>(
     lines: impl Iterator<Item = &'t str>,
     what: &str,
-    of: impl Fn(u32, u32) -> NodeTask,
+    options: &str,
+    name: impl Fn(usize, usize) -> String,
+    unit: &'static str,
 ) -> Vec<ToolTest> {
     let lines = lines.filter(|line| !line.trim_start().starts_with("Numa node") && !line.contains("MB/sec"));
     let mut tests = Vec::new();
     for (row, cells) in matrix(lines) {
         for (column, value) in cells.iter().enumerate() {
-            let (run, node, memory, count, quantity, unit) = of(row as u32, column as u32);
-            let task = ToolTask::Cores { run, node, memory: Some(memory), count };
-            let mut test = ToolTest::new(format!("{what}, node {row} to memory of node {column}"), task);
-            test.add(quantity, unit, *value);
+            let mut test = checker(format!("{what}, node {row} to memory of node {column}"), options);
+            test.add(name(row, column), unit, *value);
             if !test.values.is_empty() {
                 tests.push(test);
             }
@@ -69,15 +59,64 @@ fn nodes<'t>(
     tests
 }
 
+/// A mixture of reads and writes of all cores, such as `3:1 Reads-Writes :	215000.1`.
 fn peak(line: &str) -> Option<ToolTest> {
-    let (name, value) =
-        line.rsplit_once(':').filter(|(name, _)| name.contains("Read") || name.contains("triad"))?;
+    let (name, value) = line.rsplit_once(':')?;
     let value = value.trim().parse().ok()?;
-    let why =
-        "all sockets at once, in this mixture of reads and writes, are not simulated: the table of nodes is";
-    let mut test = ToolTest::new(format!("peak, {}", name.trim()), ToolTask::Nothing(why.into()));
-    test.add("rate", "MB/s", Some(value));
+    let mix = match name.trim() {
+        name if name.contains("ALL Reads") => "reads",
+        name if name.contains("triad") => "stream triad",
+        name => name.strip_suffix("Reads-Writes")?.trim(),
+    };
+    if !["reads", "stream triad", "3:1", "2:1", "1:1"].contains(&mix) {
+        return None;
+    }
+    let mut test = checker(format!("peak, {}", name.trim()), "--peak_injection_bandwidth");
+    test.add(format!("peak {mix}"), "MB/s", Some(value));
     Some(test)
+}
+
+/// A delay between accesses with latency and bandwidth, such as ` 00300	101.02	  61543.2`.
+fn loaded(line: &str) -> Option<ToolTest> {
+    let [delay, latency, bandwidth] = row(line)?[..] else { return None };
+    let delay = delay.filter(|delay| delay.fract() == 0.0 && (0.0..=100_000.0).contains(delay))?;
+    let mut test = checker(format!("loaded latency, delay {delay}"), &format!("--loaded_latency -d {delay}"));
+    test.add(format!("delay {delay}: loaded latency"), "ns", latency);
+    test.add(format!("delay {delay}: bandwidth"), "MB/s", bandwidth);
+    Some(test)
+}
+
+/// Lines in caches of the same socket, and of others by where their memory is.
+fn cache_to_cache(lines: &[&str]) -> Vec<ToolTest> {
+    let test = |title: String, quantity: String, value: Option<f64>| {
+        let mut test = checker(title, "--c2c_latency");
+        test.add(quantity, "ns", value);
+        test
+    };
+    let mut tests = Vec::new();
+    for (place, line) in lines.iter().enumerate() {
+        for (label, name) in [("L2->L2 HIT", "hit"), ("L2->L2 HITM", "hitm")] {
+            let is_local = line.contains("Local Socket") && line.contains(&format!("{label} "));
+            if let Some(value) = behind(line, "latency").filter(|_| is_local) {
+                tests.push(test(format!("cache to cache, {name}"), format!("L2 to L2 {name}"), Some(value)));
+            }
+        }
+        let Some(home) =
+            ["writer", "reader"].into_iter().find(|home| line.contains(&format!("homed in {home}")))
+        else {
+            continue;
+        };
+        let table = lines[place + 1..].iter().copied().take_while(|line| !line.contains("homed in"));
+        let table = table.filter(|line| !line.contains("Numa Node"));
+        for (writer, cells) in matrix(table) {
+            for (reader, value) in cells.iter().enumerate().filter(|(reader, _)| *reader != writer) {
+                let name = format!("writer {writer} reader {reader}, home of {home}");
+                tests.push(test(format!("cache to cache, {name}"), format!("L2 to L2 hitm, {name}"), *value));
+            }
+        }
+    }
+    tests.retain(|test| !test.values.is_empty());
+    tests
 }
 
 pub fn stream(text: &str) -> ToolRead {

@@ -84,8 +84,7 @@ pub enum ToolTask {
     },
     /// A program on the cores of a node.
     Cores {
-        /// Its command line, in which `{llc_mib:N}` is N times the last-level caches of a socket in MiB, and `{elements}`
-        /// what three arrays need to exceed them; `{elements:3}` is for one.
+        /// Its command line, in which `{elements}` is what three arrays need to exceed the last-level caches.
         run: String,
         /// The node of the cores.
         node: u32,
@@ -93,6 +92,11 @@ pub enum ToolTask {
         memory: Option<u32>,
         /// How many cores; all of the node if not given.
         count: Option<u32>,
+    },
+    /// A program on all cores of a host.
+    AllCores {
+        /// Its command line.
+        run: String,
     },
     /// A forwarder that polls its NIC, and a host that sends frames as fast as it can.
     Forwarding {

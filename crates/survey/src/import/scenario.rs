@@ -36,6 +36,7 @@ pub fn write(
     let nics = of(PartKind::Nic).filter(|address| writer.slot_of(*address).is_some());
     if let Some(nic) = nics.max_by_key(|address| (rate(address), std::cmp::Reverse(*address))) {
         files.push(("netperf.toml".into(), writer.netperf(nic)));
+        files.push(("streams.toml".into(), writer.streams(nic)));
     }
     if let Some(drive) = of(PartKind::Drive).find(|address| writer.slot_of(*address).is_some()) {
         files.push(("fio.toml".into(), writer.fio(drive)));
@@ -190,8 +191,8 @@ impl ScenarioWriter<'_> {
         text
     }
 
-    fn netperf(&self, nic: PciAddress) -> String {
-        let far = self.host.sockets > 1;
+    /// Two hosts with a cable between their NICs.
+    fn pair(&self, nic: PciAddress) -> String {
         let mut steering = "change_kernel.steering = { rfs = true, arfs = true }\n".to_owned();
         // As ethtool has it there.
         let own = self.survey.interfaces.values().find(|of| of.function.value() == Some(nic));
@@ -210,8 +211,12 @@ impl ScenarioWriter<'_> {
             let host = self.host(name, &[(nic, "nic")]);
             host.replacen(".toml\"\n", &format!(".toml\"\n{steering}"), 1)
         };
+        format!("{}\n{}\n[[cable]]\nends = [\"a\", \"b\"]\n\n", one("a"), one("b"))
+    }
+
+    fn netperf(&self, nic: PciAddress) -> String {
         let core = self.core_near(nic);
-        let question = match far {
+        let question = match self.host.sockets > 1 {
             true => format!(
                 "# What does the NIC cost at another socket? Its programs stay at core {core}:\n\
                  #   nearfar sweep netperf.toml --over host.b.device.0.slot={},elsewhere\n",
@@ -221,14 +226,28 @@ impl ScenarioWriter<'_> {
         };
         format!(
             "# Two machines like this one, by their NICs {nic}.\n{question}\
-             name = \"netperf\"\nsummary = \"netperf between two of {}\"\n\n{}\n{}\n\
-             [[cable]]\nends = [\"a\", \"b\"]\n\n\
+             name = \"netperf\"\nsummary = \"netperf between two of {}\"\n\n{}\
              [[program]]\nhost = \"b\"\ncpus = \"{core}\"\nrun = \"netserver\"\n\n\
              [[program]]\nhost = \"a\"\ncpus = \"{core}\"\nrun = \"netperf -H 10.0.0.2 -t TCP_STREAM -l 0.005\"\n\n\
              [[program]]\nhost = \"a\"\ncpus = \"{core}\"\nstart = \"10 ms\"\nrun = \"netperf -H 10.0.0.2 -t TCP_RR -l 0.002\"\n",
             self.machine,
-            one("a"),
-            one("b")
+            self.pair(nic)
+        )
+    }
+
+    fn streams(&self, nic: PciAddress) -> String {
+        /// As many as show what one core for all costs.
+        const MOST_STREAMS: u32 = 8;
+        let (first, count) = (self.core_near(nic), MOST_STREAMS.min(self.host.cores));
+        let cores = format!("{first}-{}", first + count - 1);
+        format!(
+            "# {count} streams at once, each with a core. What if one core took all interrupts?\n\
+             #   nearfar sweep streams.toml --over host.b.nic_driver.channels=1,{count}\n\
+             name = \"streams\"\nsummary = \"{count} streams between two of {}\"\n\n{}\
+             [[program]]\nhost = \"b\"\ncpus = \"{cores}\"\nrun = \"iperf -s\"\n\n\
+             [[program]]\nhost = \"a\"\ncpus = \"{cores}\"\nrun = \"iperf -c 10.0.0.2 -P {count} -t 0.005\"\n",
+            self.machine,
+            self.pair(nic)
         )
     }
 
