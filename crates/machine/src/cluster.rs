@@ -557,7 +557,7 @@ impl ClusterSetup {
                     let help = match what {
                         "segments" => format!(
                             "it needs {needs} of {} and {} has {has}: `{}` lets a function reach {reached} of its memory; \
-                             `dma_window` makes that less where its IOMMU is on",
+                             `dma_window` makes that less where its IOMMU is on, `change.window` of the adapter more",
                             Bytes::new(bytes(ntb)),
                             ntb.name,
                             hosts[by].name

@@ -205,7 +205,11 @@ fn virtual_functions_are_told_without_sysfs() {
     assert_eq!(survey.functions.values().filter(|function| function.physical.get().is_some()).count(), 3);
     let imported = imported(&survey);
     let names: Vec<_> = imported.files.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["box.toml", "nic-8086-1592.toml", "netperf.toml", "streams.toml"], "one card, no switch");
+    assert_eq!(
+        names,
+        ["box.toml", "nic-8086-1592.toml", "netperf.toml", "streams.toml"],
+        "one card, no switch"
+    );
 }
 
 const MATRIX: &str = "\t\x1b[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n\
