@@ -94,6 +94,30 @@ fn hostile_archives_lead_nowhere() {
     assert!(survey.doubts.iter().any(|doubt| doubt.message.contains("circle")), "{:?}", survey.doubts);
 }
 
+/// A few megabytes that unpack to 600 MiB, in one file or in many.
+#[test]
+fn decompression_bombs_are_told() {
+    let member = |bytes: &[u8]| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, bytes).unwrap();
+        packed.finish().unwrap()
+    };
+    let header = |size: u64| {
+        let mut header = tar::Header::new_gnu();
+        header.set_path("proc/cpuinfo").unwrap();
+        header.set_size(size);
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    };
+    let (zeros, mib) = (member(&vec![0; 1 << 20]), 1_u64 << 20);
+    let one = [member(&header(600 * mib)), zeros.repeat(600)].concat();
+    let many = [member(&header(mib)), zeros].concat().repeat(600);
+    for bomb in [one, many] {
+        let told = Survey::from_bytes("x", &bomb).unwrap_err().to_string();
+        assert!(bomb.len() < 8 << 20 && told.contains("unpacks to more than 512 MiB"), "{told}");
+    }
+}
+
 #[test]
 fn a_capture_has_what_a_survey_reads_and_no_serial_numbers() {
     let folder = tempfile::tempdir().unwrap();
