@@ -297,18 +297,20 @@ fn costs_of_findings_are_simulated() {
     );
 }
 
-/// What MLC measured of each node's memory determines two figures; the machine with them is simulated as measured.
+/// What MLC measured of each node's memory and of another core's lines determines three figures; the machine with them
+/// is simulated as measured.
 #[test]
-fn latencies_of_mlc_determine_two_figures() {
+fn latencies_of_mlc_determine_three_figures() {
     let folder = folder("fit-mlc");
     let mlc = "Intel(R) Memory Latency Checker - v3.9\nMeasuring idle latencies (in ns)...\n\t\tNuma node\nNuma node\t     0\t     1\t\n\
-               \x20      0\t  95.0\t 150.0\t\n       1\t 150.4\t  95.2\t\n\n";
+               \x20      0\t  95.0\t 150.0\t\n       1\t 150.4\t  95.2\t\n\n\
+               Measuring cache-to-cache transfer latency (in ns)...\nLocal Socket L2->L2 HITM latency\t45.0\n";
     std::fs::write(folder.join("mlc.txt"), mlc).unwrap();
     let text = said(&folder, &["fit", "mlc.txt", "--machine", "dell-t430", "-o", "mine.toml", "--json", "-"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let figures = json["figures"].as_array().unwrap();
     let paths: Vec<_> = figures.iter().map(|figure| figure["path"].as_str().unwrap()).collect();
-    assert_eq!(paths, ["host.dram.access", "host.interconnect.latency"]);
+    assert_eq!(paths, ["host.dram.access", "host.interconnect.latency", "host.llc.core_snoop"]);
     for figure in figures {
         let off = figure["after_ns"].as_f64().unwrap() / figure["measured_ns"].as_f64().unwrap() - 1.0;
         assert!(off.abs() < 0.01, "{figure}");
@@ -316,7 +318,7 @@ fn latencies_of_mlc_determine_two_figures() {
     let again = said(&folder, &["compare", "mlc.txt", "--machine", "mine.toml", "--json", "-"]);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&again).unwrap();
     let errors: Vec<f64> = rows.iter().filter_map(|row| row["error_pct"].as_f64()).collect();
-    assert!(errors.len() == 4 && errors.iter().all(|error| error.abs() < 2.0), "{errors:?}");
+    assert!(errors.len() == 5 && errors.iter().all(|error| error.abs() < 2.0), "{errors:?}");
     // A machine must be named, and other tools determine nothing.
     let refused = |arguments: &[&str], wanted: &str| {
         let output = nearfar(&folder, arguments);
@@ -326,5 +328,5 @@ fn latencies_of_mlc_determine_two_figures() {
     refused(&["fit", "mlc.txt", "-o", "x.toml"], "--machine");
     std::fs::write(folder.join("stream.txt"), "STREAM version\nBest Rate MB/s\nCopy: 10000.0 0.1 0.1 0.1\n")
         .unwrap();
-    refused(&["fit", "stream.txt", "--machine", "dell-t430", "-o", "x.toml"], "idle latencies");
+    refused(&["fit", "stream.txt", "--machine", "dell-t430", "-o", "x.toml"], "latencies of nodes");
 }

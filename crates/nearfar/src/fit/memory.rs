@@ -1,4 +1,5 @@
-//! Fits what tests of memory determine: idle latencies of Intel's MLC, of a node's own memory and of another one's.
+//! Fits what tests of memory determine: idle latencies of Intel's MLC, of a node's own memory and of another one's, and
+//! those of lines that another core of the node has.
 //!
 //! Latency changes with a figure by a known multiple, so a few steps of that slope end where simulated and measured agree.
 
@@ -14,21 +15,32 @@ use crate::progress::Progress;
 /// A figure that tests determine.
 struct MemoryAim {
     path: &'static str,
-    /// Whether a test of a core's node and the memory's is of it.
-    rows: fn(u32, u32) -> bool,
+    /// Whether a test with this title is of it.
+    is_of: fn(&str) -> bool,
     /// By how much a load takes longer for each nanosecond of the figure.
     slope: f64,
     what: &'static str,
 }
 
 /// In this order: what is between nodes comes on top of what a node's own memory takes.
-const AIMS: [MemoryAim; 2] = [
-    MemoryAim { path: "host.dram.access", rows: |node, memory| node == memory, slope: 1.0, what: "own node" },
+const AIMS: [MemoryAim; 3] = [
+    MemoryAim {
+        path: "host.dram.access",
+        is_of: |title| nodes_of(title).is_some_and(|(node, memory)| node == memory),
+        slope: 1.0,
+        what: "own node",
+    },
     MemoryAim {
         path: "host.interconnect.latency",
-        rows: |node, memory| node != memory,
+        is_of: |title| nodes_of(title).is_some_and(|(node, memory)| node != memory),
         slope: 2.0,
         what: "other nodes",
+    },
+    MemoryAim {
+        path: "host.llc.core_snoop",
+        is_of: |title| title == "cache to cache, hitm",
+        slope: 1.0,
+        what: "another core's line",
     },
 ];
 
@@ -75,7 +87,7 @@ fn nodes_of(title: &str) -> Option<(u32, u32)> {
 
 /// The mean of what was measured, and of what was simulated, over tests of an aim.
 fn means(tests: &[ToolComparison], aim: &MemoryAim) -> Option<(usize, f64, f64)> {
-    let of_aim = tests.iter().filter(|test| nodes_of(&test.title).is_some_and(|(a, b)| (aim.rows)(a, b)));
+    let of_aim = tests.iter().filter(|test| (aim.is_of)(&test.title));
     let both: Vec<(f64, f64)> = of_aim
         .flat_map(|test| {
             test.rows.iter().filter_map(|(_, _, measured, simulated)| Some((*measured, (*simulated)?)))
@@ -106,10 +118,11 @@ pub fn fit_memory(
     let mut reports = Vec::new();
     for path in paths {
         let report = read_tool(path).map_err(|error| wrong(path, error.to_string()))?;
-        let tests: Vec<_> = report.tests.into_iter().filter(|test| nodes_of(&test.title).is_some()).collect();
+        let tests: Vec<_> =
+            report.tests.into_iter().filter(|test| AIMS.iter().any(|aim| (aim.is_of)(&test.title))).collect();
         if tests.is_empty() {
             let why = format!(
-                "it is {}'s, which has no idle latencies of nodes; `nearfar compare` takes it",
+                "it is {}'s, which has no latencies of nodes or caches; `nearfar compare` takes it",
                 report.tool
             );
             return Err(wrong(path, why));
@@ -180,7 +193,9 @@ fn approach(
         let next = (value + (measured_ns - latency) / slope).max(0.1);
         let mut with = set.clone();
         with.push((aim.path.to_owned(), spelt(next)));
-        let Some((.., simulated)) = means(&simulate(&with)?, aim) else { break };
+        // A value that the machine cannot have ends the search.
+        let Ok(tests) = simulate(&with) else { break };
+        let Some((.., simulated)) = means(&tests, aim) else { break };
         // What the last step showed is the better slope, unless it showed nothing.
         let shown = (simulated - latency) / (next - value);
         if shown.is_finite() && (0.2..5.0).contains(&shown) {
@@ -214,7 +229,7 @@ fn approach(
 /// Where the value is from.
 fn stated(found: &MemoryFigure) -> Provenance {
     let source = format!(
-        "fitted: Intel MLC, {} idle latencies of {:.1} ns in the mean, simulated {:.1} ns",
+        "fitted: Intel MLC, {} latencies of {:.1} ns in the mean, simulated {:.1} ns",
         found.tests, found.measured_ns, found.after_ns
     );
     Provenance {
