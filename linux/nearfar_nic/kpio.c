@@ -259,8 +259,8 @@ int nfn_kpio_init(struct nfn *nfn)
 		return 0;
 	nfn->window_log2_lines = windows >> 8;
 	nfn->window_log2_positions = windows >> 16;
-	if (!devm_request_region(&pdev->dev, pci_resource_start(pdev, NFN_WINDOW_BAR),
-				 pci_resource_len(pdev, NFN_WINDOW_BAR), KBUILD_MODNAME))
+	if (!devm_request_mem_region(&pdev->dev, pci_resource_start(pdev, NFN_WINDOW_BAR),
+				     pci_resource_len(pdev, NFN_WINDOW_BAR), KBUILD_MODNAME))
 		return -EBUSY;
 	nfn->window = devm_ioremap_wc(&pdev->dev, pci_resource_start(pdev, NFN_WINDOW_BAR),
 				      pci_resource_len(pdev, NFN_WINDOW_BAR));

@@ -37,6 +37,10 @@ pub struct LiveFunction {
     /// The function, as a driver sees it.
     pub device: PciDevice,
     bars: [Option<Mmio>; 6],
+    /// The same, for stores that a core combines.
+    combining_bars: [Option<Mmio>; 6],
+    /// Bits of the BARs whose stores combine.
+    combines: Cell<u8>,
     memory: Rc<LiveMemory>,
     config: RefCell<GuestConfig>,
     /// Configuration space as the guest first found it.
@@ -76,9 +80,11 @@ impl LiveFunction {
     /// # Errors
     /// If a BAR cannot be mapped.
     pub async fn new(cpu: &Cpu, device: PciDevice, memory: Rc<LiveMemory>) -> Result<Self, Error> {
-        let map =
-            |bar: u8| device.bar(bar).map(|_| device.ioremap_bar(bar, MemoryType::Uncached)).transpose();
-        let bars = [map(0)?, map(1)?, map(2)?, map(3)?, map(4)?, map(5)?];
+        let map_all = |kind| {
+            let map = |bar: u8| device.bar(bar).map(|_| device.ioremap_bar(bar, kind)).transpose();
+            Ok::<_, Error>([map(0)?, map(1)?, map(2)?, map(3)?, map(4)?, map(5)?])
+        };
+        let (bars, combining_bars) = (map_all(MemoryType::Uncached)?, map_all(MemoryType::WriteCombining)?);
         let mut space = Vec::new();
         for at in (0..CONFIG_BYTES as u16).step_by(4) {
             space.push(device.config_read(cpu, at).await);
@@ -105,6 +111,8 @@ impl LiveFunction {
         Ok(Self {
             device,
             bars,
+            combining_bars,
+            combines: Cell::new(0),
             memory,
             config: RefCell::new(fresh.clone()),
             fresh,
@@ -166,9 +174,16 @@ impl LiveFunction {
         let is_table = self.table.as_ref().is_some_and(|(of, table)| {
             u32::from(*of) == bar && offset < table.end && offset + data.len() as u64 > table.start
         });
-        if let Some(Some(bar)) = self.bars.get(bar as usize).filter(|_| !is_table) {
+        let combines = bar < 6 && self.combines.get() >> bar & 1 == 1;
+        let bars = if combines { &self.combining_bars } else { &self.bars };
+        if let Some(Some(bar)) = bars.get(bar as usize).filter(|_| !is_table) {
             bar.write(cpu, offset, data);
         }
+    }
+
+    /// The core's write-combining buffers collect what the guest stores to these BARs, each a bit.
+    pub fn combine(&self, bars: u8) {
+        self.combines.set(bars);
     }
 
     /// Allocates all interrupts, and has them told to the vectors' files.

@@ -59,6 +59,14 @@ pub enum LiveError {
     /// A link that does not exist is to be recorded.
     #[error("--link: {0}")]
     NoLink(String),
+    /// Stores to a BAR that does not exist are to be combined.
+    #[error("--write-combining: there is no `{wanted}`; there are {known}")]
+    NoBar {
+        /// What was named.
+        wanted: String,
+        /// The functions' BARs.
+        known: String,
+    },
     /// The system does not wait for sockets.
     #[error("cannot wait for clients: {0}")]
     Wait(io::Error),
@@ -127,6 +135,8 @@ pub struct ServeOptions {
     pub once: bool,
     /// What simulated time follows.
     pub clock: LiveClock,
+    /// BARs that guests map write-combining, each as `FUNCTION/NUMBER`: a client does not tell how a guest maps them.
+    pub combining: Vec<String>,
     /// Packets to record, and the slots whose links have them; all if there are none.
     pub record: Option<(Span, Vec<String>)>,
 }
@@ -146,6 +156,8 @@ pub struct LiveEndpoint {
     pub info: LiveFunctionInfo,
     /// The function.
     pub function: Rc<LiveFunction>,
+    /// Bits of its BARs whose stores combine.
+    combining: u8,
     socket: LiveSocket,
     /// Its client, if one has come.
     pub client: Option<VfioSocket>,
@@ -187,6 +199,7 @@ pub fn serve(
             session.use_memory(host, Rc::clone(memory) as _);
             endpoints.extend(self::endpoints(setup, session, host, present, &options.sockets)?);
         }
+        combine(&mut endpoints, &options.combining)?;
         let record = options.record.clone();
         let watch = record.map(|(span, slots)| session.watch(span, &slots).map_err(LiveError::NoLink));
         let watch = watch.transpose()?;
@@ -243,9 +256,28 @@ fn endpoints(
         let path = sockets.join(format!("{name}.sock"));
         let socket = listen(&path)?;
         let info = LiveFunctionInfo { host, name, socket: path, node: function.device.node().0 };
-        Ok(LiveEndpoint { info, function: Rc::clone(function), socket, client: None })
+        Ok(LiveEndpoint { info, function: Rc::clone(function), combining: 0, socket, client: None })
     };
     present.iter().enumerate().map(endpoint).collect()
+}
+
+/// Notes which BARs' stores combine.
+fn combine(endpoints: &mut [LiveEndpoint], combining: &[String]) -> Result<(), LiveError> {
+    let bars = |of: &LiveEndpoint| {
+        let name = of.info.name.clone();
+        let device = &of.function.device;
+        (0..6).filter(|&bar| device.bar(bar).is_some()).map(|bar| format!("{name}/{bar}")).collect::<Vec<_>>()
+    };
+    for wanted in combining {
+        let found = endpoints.iter().position(|endpoint| bars(endpoint).contains(wanted));
+        let number = wanted.rsplit('/').next().and_then(|number| number.parse::<u8>().ok());
+        let Some((found, number)) = found.zip(number) else {
+            let known = endpoints.iter().flat_map(bars).map(|bar| format!("`{bar}`")).collect::<Vec<_>>();
+            return Err(LiveError::NoBar { wanted: wanted.clone(), known: known.join(", ") });
+        };
+        endpoints[found].combining |= 1 << number;
+    }
+    Ok(())
 }
 
 /// Simulated time that follows the wall clock.
@@ -301,6 +333,7 @@ impl Attendance<'_, '_> {
         let present = &self.hosts[endpoint.info.host].1;
         let again = present.borrow().iter().find(|function| function.device.address() == address).cloned();
         endpoint.function = again.unwrap_or_else(|| Rc::clone(&endpoint.function));
+        endpoint.function.combine(endpoint.combining);
         let kernel = self.session.kernel(endpoint.info.host);
         let mut attended =
             Attended { function: &endpoint.function, kernel: &kernel, session: &*self.session };

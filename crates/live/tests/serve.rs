@@ -11,7 +11,7 @@ use live::server::LiveEvent;
 use live::{LiveClock, LiveError, LiveOutcome, ServeOptions, serve};
 use machine::{ComputerSetup, Library};
 use nearfar::Experiment;
-use nearfar::trace::{Row, Span};
+use nearfar::trace::{Decoded, Row, Span};
 
 fn scenario(path: &str) -> ComputerSetup {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
@@ -60,8 +60,13 @@ fn while_served(
     folder: &Path,
     act: impl FnOnce(&Path) + Send + 'static,
 ) -> Result<(), LiveError> {
-    let options =
-        ServeOptions { sockets: folder.to_owned(), once: false, clock: LiveClock::Wall, record: None };
+    let options = ServeOptions {
+        sockets: folder.to_owned(),
+        once: false,
+        clock: LiveClock::Wall,
+        combining: Vec::new(),
+        record: None,
+    };
     while_told(path, &options, |_| {}, act).map(drop)
 }
 
@@ -171,7 +176,13 @@ impl Plugin {
 fn in_lock_step_a_read_takes_a_guest_as_long_as_the_device() {
     let folder = tempfile::tempdir().unwrap();
     let clock = LiveClock::LockStep { shift: 1 };
-    let options = ServeOptions { sockets: folder.path().to_owned(), once: false, clock, record: None };
+    let options = ServeOptions {
+        sockets: folder.path().to_owned(),
+        once: false,
+        clock,
+        combining: Vec::new(),
+        record: None,
+    };
     let mut ended = Vec::new();
     let told = |event: &LiveEvent<'_>| {
         if let LiveEvent::Clocked(guest) = event {
@@ -218,7 +229,13 @@ fn what_a_kernel_logged_last_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = with_events(folder.path(), &[("20 ms", "remove")]);
     let clock = LiveClock::LockStep { shift: 1 };
-    let options = ServeOptions { sockets: folder.path().to_owned(), once: false, clock, record: None };
+    let options = ServeOptions {
+        sockets: folder.path().to_owned(),
+        once: false,
+        clock,
+        combining: Vec::new(),
+        record: None,
+    };
     let mut lines = Vec::new();
     let told = |event: &LiveEvent<'_>| {
         if let LiveEvent::Logged { line, .. } = event {
@@ -257,8 +274,13 @@ fn a_clients_accesses_are_packets_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let span = Span { packets: 1000, filter: "TLP".parse().unwrap(), ..Span::default() };
     let record = Some((span, vec!["slot".to_owned()]));
-    let options =
-        ServeOptions { sockets: folder.path().to_owned(), once: false, clock: LiveClock::Wall, record };
+    let options = ServeOptions {
+        sockets: folder.path().to_owned(),
+        once: false,
+        clock: LiveClock::Wall,
+        combining: Vec::new(),
+        record,
+    };
     let act = |socket: &Path| {
         Client::new(socket).read(0, 8, 4);
     };
@@ -273,4 +295,54 @@ fn a_clients_accesses_are_packets_and_counted() {
     let wrong = ServeOptions { record: Some((Span::default(), vec!["nowhere".to_owned()])), ..options };
     let told = while_told("tools/live/nvme.toml", &wrong, |_| {}, |_| {}).unwrap_err().to_string();
     assert!(told.contains("nowhere") && told.contains("slot"), "{told}");
+}
+
+/// Data of the packets that leave, when a client stores eight bytes at each of these offsets and then reads a register.
+fn writes(combining: &[&str], stores: &'static [u32]) -> Result<Vec<usize>, LiveError> {
+    const WINDOW: u32 = 2;
+    let folder = tempfile::tempdir().unwrap();
+    let span = Span { packets: 10_000, filter: "TLP".parse().unwrap(), ..Span::default() };
+    let options = ServeOptions {
+        sockets: folder.path().to_owned(),
+        once: false,
+        clock: LiveClock::Wall,
+        combining: combining.iter().map(|bar| (*bar).to_owned()).collect(),
+        record: Some((span, vec!["slot#0".to_owned()])),
+    };
+    let seen = while_told(
+        "tools/live/kpio.toml",
+        &options,
+        |_| {},
+        move |socket| {
+            let mut client = Client::new(socket);
+            client.write(7, 4, 6);
+            for &at in stores {
+                client.ask(10, &words(&[at, 0, WINDOW, 8, at, at])).unwrap();
+            }
+            client.read(0, 0, 4);
+        },
+    )?;
+    let capture = seen.packets.unwrap();
+    let written = Row::all(&capture).filter(|row| row.direction() == "down" && row.kind().starts_with("MWr"));
+    let length = |row: Row<'_>| match row.decoded {
+        Decoded::Tlp { payload, .. } => payload.len(),
+        _ => 0,
+    };
+    Ok(written.map(length).collect())
+}
+
+#[test]
+fn stores_of_a_line_leave_as_one_packet_where_guests_combine_them() {
+    let line = &[0, 8, 16, 24, 32, 40, 48, 56];
+    assert_eq!(writes(&[], line).unwrap(), [8; 8]);
+    assert_eq!(writes(&["a-near/2"], line).unwrap(), [64]);
+    // Half a line leaves when an uncached access fences, in as many packets as its bytes need.
+    assert_eq!(writes(&["a-near/2"], &[0, 8, 16, 24]).unwrap().iter().sum::<usize>(), 32);
+    // Lines of one position that collide in a buffer do not mix.
+    assert_eq!(
+        writes(&["a-near/2"], &[0, 64, 8, 72, 16, 80, 24, 88, 32, 96, 40, 104, 48, 112, 56, 120]).unwrap(),
+        [64, 64]
+    );
+    let told = writes(&["a-near/5"], line).unwrap_err().to_string();
+    assert!(told.contains("a-near/5") && told.contains("`a-near/2`"), "{told}");
 }

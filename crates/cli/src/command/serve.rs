@@ -68,6 +68,10 @@ pub struct LiveScene {
     /// The plugin for QEMU that lock-step takes, built from linux/qemu_lockstep.
     #[arg(long, value_name = "FILE", default_value = "linux/qemu_lockstep/lockstep.so")]
     pub plugin: PathBuf,
+    /// BARs that guests map write-combining, separated by commas, as HOST-DEVICE/NUMBER: the simulated core's buffers make TLPs of
+    /// whole lines of what guests store there.
+    #[arg(long, value_name = "BARS", value_delimiter = ',')]
+    write_combining: Vec<String>,
     /// At the end, write TLPs as a capture file: `wireshark -X lua_script:tools/pcie.lua FILE` reads it.
     #[arg(long, value_name = "FILE", value_parser = output::binary)]
     pcapng: Option<PathBuf>,
@@ -160,7 +164,7 @@ impl LiveScene {
         let filter = "TLP".parse().map_err(Failure::new)?;
         let span = Span { from: self.from, until: None, packets: self.packets as usize, filter };
         let record = self.pcapng.is_some().then(|| (span, self.link.clone()));
-        Ok(ServeOptions { sockets, once, clock, record })
+        Ok(ServeOptions { sockets, once, clock, combining: self.write_combining.clone(), record })
     }
 
     /// Writes and shows what was seen.
