@@ -17,7 +17,7 @@ fn claims_are_well_formed() {
     let fitted = || file.claims.iter().filter(|claim| claim.role == Role::Calibration);
     assert!(fitted().count() >= 3);
     // The one exception: that the sockets keep a directory, which no data sheet says of this machine, was concluded from this
-    // remote number (docs/first-shot.md). It has fixed something, so it may not count as a prediction.
+    // remote number (published/notes/first-shot.md). It has fixed something, so it may not count as a prediction.
     let local = fitted().filter(|claim| claim.id != "ioctopus/fig6/remote/memory");
     assert!(local.flat_map(|claim| claim.observed.values()).all(|key| key.contains("/local/")));
 }

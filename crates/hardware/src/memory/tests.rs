@@ -530,8 +530,8 @@ fn home_traffic(remote_write: RemoteWrite, snoop: SnoopMode, receives: bool) -> 
     (read.get() / LINE / lines, written.get() / LINE / lines)
 }
 
-/// The table of docs/measured-hardware.md: what each hypothesis about remote writes costs the home's DRAM. IOctopus
-/// measured three times the network's bandwidth on receive and once on send.
+/// The table of published/notes/measured-hardware.md: what each hypothesis about remote writes costs the home's DRAM.
+/// IOctopus measured three times the network's bandwidth on receive and once on send.
 #[test]
 fn remote_buffers_cost_the_home_what_the_policy_says() {
     let (keeps_dirty, writes_home) = (RemoteWrite::AllocateAtDeviceSocket, RemoteWrite::WriteHomeKeepCopy);
@@ -542,7 +542,7 @@ fn remote_buffers_cost_the_home_what_the_policy_says() {
         (RemoteWrite::ToHomeMemory, SnoopMode::Broadcast, "`to-home-memory`, `broadcast`", (1, 1)),
         (RemoteWrite::AllocateAtHomeSocket, SnoopMode::Directory, "`allocate-at-home-socket`", (0, 0)),
     ];
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measured-hardware.md");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../published/notes/measured-hardware.md");
     let document = std::fs::read_to_string(document).expect("the document is there");
     for (remote_write, snoop, name, expected) in hypotheses {
         let received = home_traffic(remote_write, snoop, true);
@@ -550,7 +550,7 @@ fn remote_buffers_cost_the_home_what_the_policy_says() {
         let row = format!("({name}) | {} + {} | {} + {} |", received.0, received.1, sent.0, sent.1);
         println!("{row}");
         assert_eq!((received, sent), (expected, (1, 0)), "{name}");
-        assert!(document.contains(&row), "docs/measured-hardware.md lacks: {row}");
+        assert!(document.contains(&row), "published/notes/measured-hardware.md lacks: {row}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! "NUMA Aware I/O in Virtualized Systems", VMware, 2014 (slides).
 //!
-//! Each run is a point of the grid of docs/numa-io.md in one layout: those that the NUMA scheduler chooses in each of
-//! its modes, the upper bound, and random ones. A layout drawn by several seeds is simulated once; the baseline is
-//! the mean over its seeds.
+//! Each run is a point of the grid of published/notes/numa-io.md in one layout: those that the NUMA scheduler chooses
+//! in each of its modes, the upper bound, and random ones. A layout drawn by several seeds is simulated once; the
+//! baseline is the mean over its seeds.
 
 mod guests;
 mod layout;
