@@ -1,4 +1,5 @@
-//! Records that are found by number, and queues through them.
+//! Records that are found by number, and queues through them: TLPs in flight, a port's reads and tags; free tags, reads
+//! to be requested, TLPs planned by a direction of a link.
 
 use std::ops::{Index, IndexMut};
 

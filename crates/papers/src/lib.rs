@@ -1,7 +1,7 @@
 //! Judges the claims of papers by simulation: one module per paper.
 //!
 //! `rig` boots computers, runs programs on them and measures; `runs` names the values that experiments give; `selection` picks the
-//! experiments that are asked for. What is simulated, and how, is `nearfar`'s: nothing there knows of a paper.
+//! experiments that are asked for; a folder's functions return the values that claims call `observed`. What is simulated, and how, is `nearfar`'s: nothing there knows of a paper.
 
 mod basis;
 mod data;

@@ -3,7 +3,8 @@
 //! Its programming interface is [`wire::nic`]. Transmit: doorbell, descriptor fetch in batches ([`ring`]), data reads,
 //! segmentation and checksums ([`tx`], [`segment`]), Ethernet. Receive: check sequence, internal switch, flow rules or
 //! RSS hash ([`steering`]), buffers ([`rx`]). Completions are written in batches and signalled by coalesced interrupts
-//! ([`function`]).
+//! ([`function`]). A [`ring`] owns a queue's registers, descriptors and completions, and says how many packets the driver can see
+//! from now on.
 //!
 //! Besides the rings, there may be queues for transmit by programmed I/O ([`kpio`]). The [`ports`] merge both sources
 //! with a multiplexer ([`mux`]) in front of the wire, or of a loopback inside the device ([`around`]). Received frames

@@ -21,7 +21,8 @@
 //! | `steering` | receive hash and flow rules |
 //! | `station` | functions that share an address |
 //!
-//! Each core has a channel of its own, as far as the device has queues. Nothing that the device writes is trusted: a
+//! Each core has a channel of its own, as far as the device has queues. A packet is first offered to the path beside the
+//! rings (`kpio`), if there is one. A combined device is to each of its adapters as the kernel is. Nothing that the device writes is trusted: a
 //! malformed completion, a stopped queue or one that makes no progress causes a reset, which is counted. All packets
 //! in flight then return to their owners.
 

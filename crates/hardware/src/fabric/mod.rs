@@ -1,4 +1,13 @@
 //! The fabric: all simulated hardware, as the world of the simulation.
+//!
+//! It is built from components (hosts, devices, switches) and from wires (links, cables). Running, it is both with the
+//! clock and the event queue, which components get with each event.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `components` | hosts, devices and switches, and the ends of links that they are at |
+//! | `running` | events, and what is pulled, plugged and reset from outside |
+//! | `ends` | where requests of devices end: what they reach, and what stops them |
 
 mod components;
 mod ends;

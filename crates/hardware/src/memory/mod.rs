@@ -2,7 +2,8 @@
 //!
 //! Every access computes its completion time at once by reserving the servers on its path (LLC port, DRAM channel,
 //! inter-socket link); there are no events here. Caches only hold line states. The bytes exist once, in
-//! [`PhysicalMemory`], so a cache can never return stale data, only take the wrong time.
+//! [`PhysicalMemory`], so a cache can never return stale data, only take the wrong time. A socket knows no time: it says
+//! who has a line, and `coherence` what that takes. Each part counts what it does.
 //!
 //! | file | subject |
 //! |---|---|

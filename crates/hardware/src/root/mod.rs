@@ -1,4 +1,20 @@
 //! The host side of the fabric: root ports, IOMMUs, memory.
+//!
+//! [`Host`] is what the fabric and the cores see. It passes TLPs, events and accesses to parts with private state:
+//!
+//! | file | subject |
+//! |---|---|
+//! | `host` | the host, and its cores' accesses |
+//! | `ports`, `port` | the root ports, and the addresses and buses that lead to them; one port: registers, slot |
+//! | `intake`, `posted` | a port's requests of devices in order, and its places for posted writes of cores |
+//! | `stack`, `quadrant` | what groups of ports share |
+//! | `inbound`, `recent`, `split` | requests of devices to memory, lines with reads in flight, completions |
+//! | `peer` | requests of devices to devices |
+//! | `deferred`, `outside` | requests that the root complex answers itself; a virtual machine's memory |
+//! | `stores`, `requests` | stores of cores to devices; their reads and configuration accesses, with tags |
+//! | `interrupts`, `lines` | interrupt messages to cores; legacy lines |
+//! | `power` | power management that devices see |
+//! | `means`, `params` | what a part gets with an event: links, ports, memory, IOMMUs; parameters |
 
 mod deferred;
 mod host;

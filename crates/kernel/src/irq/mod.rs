@@ -2,6 +2,16 @@
 //!
 //! Each core has its own vector table. An interrupt has a vector on one core, a handler, and a message that its
 //! function sends. Deferred work ([`softirq`]) runs after the handlers.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `line` | an interrupt: its vectors (the old ones while messages may be pending there), handler and thread |
+//! | `apic` | what arrives at the cores |
+//! | `intx` | functions that share a legacy line |
+//! | `guest` | interrupts of guests |
+//! | `softirq` | deferred work |
+//!
+//! The entries by which IOMMUs remap interrupts are in `dma/remapping`.
 
 mod apic;
 mod guest;

@@ -8,7 +8,7 @@
 //! | `resources` | allocation and layout of address space |
 //! | `addresses`, `capabilities` | BARs, windows and capabilities of a function |
 //! | `resize` | BARs that can be resized |
-//! | `function` | a function and its registers |
+//! | `function` | a function and its registers, which all parts read; its comments say who writes what |
 //! | `probe` | reads what a function is |
 //! | `topology` | all functions: hierarchies, IOMMU groups |
 //! | `settings` | TLP sizes, tags and isolation of a hierarchy |

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `driver` | claims functions |
 //! | `function` | a claimed function: whether it is lent, its configuration space |
-//! | `lease` | what a lent function accesses, and who accesses it |
+//! | `lease` | what a lent function accesses, and who accesses it: windows, the IOMMU domain, peers |
 //! | `sizes` | sizes of TLPs |
 
 mod driver;

@@ -1,4 +1,7 @@
 //! pcie-bench on a simulated machine: one run, from an empty machine to a row of results.
+//!
+//! There is no kernel, whose own accesses would be measured: `FixedDomains` and `HostFirmware` of `hardware` map the buffer
+//! and configure the card.
 
 mod buffer;
 mod caches;

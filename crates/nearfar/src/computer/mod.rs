@@ -29,9 +29,7 @@
 //! | `warnings` | what kernels lack, and drivers that failed |
 //! | `connections` | which hardware is connected and powered |
 //!
-//! A new kind of device needs a key of `DeviceEntry` and a variant of `DeviceFile`
-//! (crates/machine/src/computer/device.rs), a file in `device/` and a line in [`device::plug`]; its driver needs a
-//! line in [`device::drivers`].
+//! docs/guide/src/add-a-device.md says what a new kind of device needs.
 
 mod accounting;
 mod balance;

@@ -1,4 +1,8 @@
-//! Builds a simulated machine with a card in a slot from files.
+//! Builds hardware from files.
+//!
+//! A file's struct (`machine`) has figures with sources; a part's parameters (`hardware`, `devices`) are plain values, so that
+//! a part is of use without files. Choices that both need are one type of `settings`; `plain!` copies figures of the same
+//! name.
 
 mod card;
 mod iommu;

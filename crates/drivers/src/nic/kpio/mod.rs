@@ -7,6 +7,16 @@
 //! of the previous packet until that packet is done.
 //!
 //! Lines carry frames, so the driver segments larger packets itself.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `flows` | which path a connection's packets take |
+//! | `queue` | a queue: from packets to lines in its window |
+//! | `frames`, `lines` | packets as frames, frames as lines |
+//! | `count` | free lines |
+//! | `order` | keeps lines of several cores apart |
+//! | `waiters` | channels without room |
+//! | `params` | parameters |
 
 mod count;
 mod flows;

@@ -1,7 +1,8 @@
 //! The Internet protocols of the kernel.
 //!
 //! The protocols themselves are state machines in crate `inet`. This module gives them packets, time, memory and CPU
-//! costs.
+//! costs. A received packet is checked by `input`, moved to the core of its reader by `steering`, and processed there by `tcp`
+//! or `udp`. A packet to send goes through `output` to a device, or through `loopback` to the host itself.
 //!
 //! | file | subject |
 //! |---|---|
