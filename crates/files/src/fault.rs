@@ -1,5 +1,10 @@
 //! Faults of the machine's disk, for tests: builds with debug assertions fail the operation on files that
 //! `NEARFAR_FAIL_AT` counts to (`7`), or that one and all later ones (`7+`).
+//!
+//! A new operation on files calls [`may_fail`]. `crates/cli/tests/faults.rs` fails each operation of some commands and asks
+//! for status 2 or the right result, the old file or the new one, and nothing left behind; `tools/bad-days.py` does it for
+//! more, and kills the program, damages its inputs and takes its memory. Without memory the program stops as after a kill:
+//! the old file or the new one is there, and the next run removes what was half written.
 
 use std::io;
 #[cfg(debug_assertions)]

@@ -1,7 +1,17 @@
 //! Fuzz targets: one function per kind of external input, which panics on a violation.
 //!
-//! `fuzz/` runs them with libFuzzer, which searches for new paths; `tests/` runs each briefly, on inputs of its corpus
-//! and mutations of them.
+//! Every parser of external data has one. `tests/` runs each briefly, on inputs of its corpus and mutations of them, or for
+//! `NEARFAR_FUZZ_SECONDS=10`. `fuzz/` runs them with libFuzzer, which searches for new paths; a stable compiler suffices,
+//! and cargo-fuzz is not needed (`fuzz/.cargo/config.toml` enables coverage):
+//!
+//! ```text
+//! cd fuzz && mkdir -p /tmp/found
+//! cargo run --release --bin scenario_toml -- /tmp/found ../scenarios -max_total_time=300 -artifact_prefix=/tmp/
+//! ```
+//!
+//! New inputs are written to the first folder; further ones (`../crates/fuzzing/corpus/TARGET`) are only read. An input
+//! that fails becomes a test next to the failing code. A corpus stays small: a few of the smallest inputs selected by
+//! `-merge=1 ../crates/fuzzing/corpus/TARGET /tmp/found`.
 
 pub mod cache_entry;
 pub mod change_text;
