@@ -4,11 +4,13 @@
  * is the lender's, its BARs are in the adapter's window, its DMA goes to addresses in the window
  * that the lender has prepared, and its messages ring this host's doorbell.
  */
+#include <linux/blkdev.h>
 #include <linux/dma-map-ops.h>
 #include <linux/io.h>
 #include <linux/irq.h>
 #include <linux/irqdomain.h>
 #include <linux/msi.h>
+#include <linux/netdevice.h>
 #include <linux/slab.h>
 
 #include "nearfar_lend.h"
@@ -464,16 +466,30 @@ free:
 	return err;
 }
 
+/* Whether somebody has a disk open below a device, or a network interface is up. */
+static int borrowed_is_used(struct device *dev, void *unused)
+{
+	const char *class = dev->class ? dev->class->name : "";
+
+	if (!strcmp(class, "block") && atomic_read(&dev_to_bdev(dev)->bd_openers))
+		return 1;
+	if (!strcmp(class, "net") && (to_net_dev(dev)->flags & IFF_UP))
+		return 1;
+	return device_for_each_child(dev, NULL, borrowed_is_used);
+}
+
 static int give_back(struct lend *lend, u16 id)
 {
 	struct borrowed *of;
 
 	list_for_each_entry(of, &lend->borrowed, list) {
-		if (of->id == id) {
-			list_del(&of->list);
-			borrowed_end(of, true);
-			return 0;
-		}
+		if (of->id != id)
+			continue;
+		if (borrowed_is_used(of->bus->bridge, NULL))
+			return -EBUSY;
+		list_del(&of->list);
+		borrowed_end(of, true);
+		return 0;
 	}
 	return -ENODEV;
 }
