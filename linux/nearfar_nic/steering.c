@@ -5,6 +5,7 @@
 #include <linux/rtnetlink.h>
 #include <net/flow_dissector.h>
 #if __has_include(<net/rps.h>)
+#include <net/netdev_rx_queue.h>
 #include <net/rps.h>
 #endif
 

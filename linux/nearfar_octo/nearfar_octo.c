@@ -51,6 +51,7 @@ struct octo_flow {
 
 struct octo {
 	struct nfn_steering steering;
+	struct team *team;
 	/* Functions that run. */
 	struct net_device *ports[OCTO_MOST_PORTS];
 	/* Owns functions, and which of them have rules. */
@@ -198,25 +199,6 @@ static void octo_kill(struct octo *octo, unsigned int number)
 	spin_unlock_bh(&octo->lock);
 }
 
-/* The card knows when a frame last used a rule. */
-static void octo_expire(struct work_struct *work)
-{
-	struct octo *octo = container_of(to_delayed_work(work), struct octo, expire);
-	unsigned int number;
-	u32 age_us;
-
-	mutex_lock(&octo->ports_lock);
-	for_each_set_bit(number, octo->used, OCTO_FLOWS) {
-		struct net_device *at = octo->flows[number].at;
-
-		if (at && !nfn_rule_age(at, number, &age_us) && age_us / USEC_PER_SEC >= idle)
-			octo_kill(octo, number);
-	}
-	mutex_unlock(&octo->ports_lock);
-	schedule_delayed_work(&octo->update, 0);
-	schedule_delayed_work(&octo->expire, HZ);
-}
-
 static struct octo_flow *octo_find(struct octo *octo, const struct nfn_flow *key)
 {
 	u32 hash = nfn_flow_hash(key);
@@ -305,6 +287,44 @@ static void octo_replace_port(struct octo *octo, struct net_device *from, struct
 	octo_rewrite(octo);
 }
 
+/* Functions that have begun to run, of which newer kernels do not tell a mode. */
+static void octo_meet_ports(struct octo *octo)
+{
+	struct team_port *port;
+	int i;
+
+	/* Who holds it may wait for this work to end. */
+	if (!rtnl_trylock())
+		return;
+	list_for_each_entry(port, &octo->team->port_list, list) {
+		for (i = 0; i < OCTO_MOST_PORTS && octo->ports[i] != port->dev; i++)
+			;
+		if (i == OCTO_MOST_PORTS && team_port_txable(port))
+			octo_replace_port(octo, NULL, port->dev);
+	}
+	rtnl_unlock();
+}
+
+/* The card knows when a frame last used a rule. */
+static void octo_expire(struct work_struct *work)
+{
+	struct octo *octo = container_of(to_delayed_work(work), struct octo, expire);
+	unsigned int number;
+	u32 age_us;
+
+	mutex_lock(&octo->ports_lock);
+	for_each_set_bit(number, octo->used, OCTO_FLOWS) {
+		struct net_device *at = octo->flows[number].at;
+
+		if (at && !nfn_rule_age(at, number, &age_us) && age_us / USEC_PER_SEC >= idle)
+			octo_kill(octo, number);
+	}
+	mutex_unlock(&octo->ports_lock);
+	octo_meet_ports(octo);
+	schedule_delayed_work(&octo->update, 0);
+	schedule_delayed_work(&octo->expire, HZ);
+}
+
 static int octo_init(struct team *team)
 {
 	struct octo *octo = kvzalloc(sizeof(*octo), GFP_KERNEL);
@@ -313,6 +333,7 @@ static int octo_init(struct team *team)
 		return -ENOMEM;
 	octo->steering.steer = octo_steer;
 	octo->steering.restore = octo_restore;
+	octo->team = team;
 	mutex_init(&octo->ports_lock);
 	spin_lock_init(&octo->lock);
 	hash_init(octo->by_flow);
@@ -349,11 +370,6 @@ static void octo_port_leave(struct team *team, struct team_port *port)
 	nfn_give_rules(port->dev);
 }
 
-static void octo_port_enabled(struct team *team, struct team_port *port)
-{
-	octo_replace_port(octo_of(team), NULL, port->dev);
-}
-
 static void octo_port_disabled(struct team *team, struct team_port *port)
 {
 	octo_replace_port(octo_of(team), port->dev, NULL);
@@ -366,7 +382,6 @@ static const struct team_mode_ops octo_ops = {
 	.port_enter = octo_port_enter,
 	.port_leave = octo_port_leave,
 	.port_change_dev_addr = team_modeop_port_change_dev_addr,
-	.port_enabled = octo_port_enabled,
 	.port_disabled = octo_port_disabled,
 };
 
