@@ -52,7 +52,7 @@ const WRITERS: &[&str] = &[
     "place eth0 --root root --json place.json",
     "place eth0 --root root --apply --undo-file place.undo.json",
     "lend cost lent.toml --json cost.json --csv cost.csv --parquet cost.parquet",
-    "p2p gpu-switches --bytes 4096 --json p2p.json --csv p2p.csv",
+    "p2p gpu-switches --bytes 4096 --json p2p.json --csv p2p.csv --svg p2p.svg",
     "compare fio.json --machine dell-t430 --card optane-900p --json tools.json --csv tools.csv",
     "PIPE inspect export.tar.gz --everything",
     "PIPE place --unit",

@@ -77,6 +77,15 @@ record! {
         /// Latency of memory that its functions tolerate, which they report where ports take such reports (LTR); they report none if
         /// not given.
         latency_tolerance: Option<Figure<Duration>>,
+        /// Whether payload may pass earlier writes (relaxed ordering), which the host can forbid in Device Control; false if not
+        /// given. What says that payload is there, completions and messages, never passes it.
+        relaxed_ordering: Option<Figure<bool>>,
+        /// Whether payload may pass writes of other functions (ID-based ordering), once the host enables it in Device Control 2;
+        /// false if not given.
+        id_based_ordering: Option<Figure<bool>>,
+        /// Whether payload is said not to be in caches (no snoop), which the host can forbid in Device Control; false if not given.
+        /// Hosts snoop nevertheless.
+        no_snoop: Option<Figure<bool>>,
     }
     check |link: &LinkCapability, check: &mut Check<'_>| {
         link.credits.check_expressible(link.generation.value.get(), check);

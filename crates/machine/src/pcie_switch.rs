@@ -56,6 +56,9 @@ record! {
             ("access_control", switch.link.access_control.is_some()),
             ("translation_queue", switch.link.translation_queue.is_some()),
             ("latency_tolerance", switch.link.latency_tolerance.is_some()),
+            ("relaxed_ordering", switch.link.relaxed_ordering.is_some()),
+            ("id_based_ordering", switch.link.id_based_ordering.is_some()),
+            ("no_snoop", switch.link.no_snoop.is_some()),
         ] {
             let help = "`access_control` and `latency_reports` of the switch are for its ports";
             check.at("link").require(!given, key, "that is for endpoints", help);

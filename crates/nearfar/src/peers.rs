@@ -1,5 +1,7 @@
 //! What GPUs of a host copy to each other, pair by pair and all at once, and what binds each copy.
 
+mod heat_map;
+
 use std::path::Path;
 
 use machine::{ComputerScenario, ComputerSetup, DeviceFile, Diagnostics, Doc, Library, Machine};

@@ -70,10 +70,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use hardware::Fabric;
+use hardware::endpoint::EndpointParams;
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Part};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
-use platform::device::{Device, Reset};
+use platform::device::{Device, DmaAttributes, Reset};
 use platform::dma::Coherent;
 use platform::irq::{Affinity, IrqReturn};
 use platform::kernel::TaskParams;
@@ -235,7 +236,10 @@ impl Prototype {
         let computers = Computers::with_drivers(&setup, |_| vec![Rc::clone(&driver) as Rc<dyn PciDriver>])?;
         let card = computers.hosts()[0].devices[0];
         computers.simulation().with(|fabric: &mut Fabric, scheduler| {
-            let spare = fabric.add_spare(topology::endpoint_params(&part), device);
+            // The device itself says what each request carries.
+            let core =
+                EndpointParams { attributes: DmaAttributes::PAYLOAD, ..topology::endpoint_params(&part) };
+            let spare = fabric.add_spare(core, device);
             fabric.running(scheduler).exchange_device(card, spare);
             fabric.running(scheduler).reset_device(spare, Reset::Fundamental);
         });

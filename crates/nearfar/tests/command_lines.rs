@@ -20,7 +20,10 @@ fn check(run: &str) -> Result<(), String> {
 fn what_cannot_be_is_refused_at_its_line() {
     let mut wrong = Vec::new();
     for (run, words) in [
-        ("sleep 1", "the programs are bandwidthTest, dd, dpdk-testpmd"),
+        (
+            "sleep 1",
+            "the programs are all_reduce_perf, bandwidthTest, core-to-core-latency, dd, dpdk-testpmd",
+        ),
         // Nobody's addresses
         ("netperf -H 10.0.0.9 -l 1", "b has 10.0.0.2"),
         ("netperf -H 10.0.0.2,inet6 -l 1", "`inet6` is not a family"),
@@ -132,6 +135,13 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("bandwidthTest", "there is no GPU 0"),
         ("gpu-copy --through=net", "peer, read, ram"),
         ("nvm-latency", "`user_space = true`"),
+        ("spdk_nvme_perf -q 8 -o 4k -w randread", "`user_space = true`"),
+        ("spdk_nvme_perf -q 8 -o 4k -w randrw", "read, randread, write, randwrite"),
+        ("all_reduce_perf", "there is no GPU 1"),
+        ("all_reduce_perf -b 2m -e 1m", "there is no GPU 1"),
+        // caches
+        ("core-to-core-latency 0", "1.."),
+        ("core-to-core-latency -b 2", "compare and exchange"),
         // dd
         ("dd if=/dev/zero of=/dev/null", "give count="),
         ("dd if=/dev/zero of=/dev/null count=0", "nothing is to be copied"),

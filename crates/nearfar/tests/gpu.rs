@@ -262,6 +262,79 @@ fn a_machine_has_gpus_in_all_slots() {
     assert_eq!((matrix.gpus, matrix.cells.len()), (4, 12));
     assert!(matrix.failed.is_empty() && matrix.cells.iter().all(|cell| cell.one_way.is_some()));
     assert!(matrix.origins.to_string().contains("figures"), "{}", matrix.origins);
+    let (drawn, page) = (matrix.heat_map(), matrix.page());
+    let svg = roxmltree::Document::parse(&drawn).unwrap();
+    let told: Vec<_> = svg.descendants().filter(|node| node.has_tag_name("title")).collect();
+    let fastest = matrix.cells.iter().filter_map(|cell| cell.one_way).fold(0.0, f64::max);
+    assert_eq!(told.len(), 12 + 12 + 12);
+    assert!(
+        drawn.contains(&format!("{fastest:.2}"))
+            && page.contains(&drawn[drawn.find("<svg").unwrap()..].trim_end())
+    );
     let nothing = peers::matrix(&library, "nothing", "--set", &[], &options, &Silent).unwrap_err();
     assert!(nothing.to_string().contains("nothing"), "{nothing}");
+}
+
+/// Two GPUs in slots of a machine, of which the first writes in order; and these lines of the host.
+fn one_in_order(machine: &str, slots: [&str; 2], lines: &str, program: &str) -> FinishedProgram {
+    let gpu =
+        |slot: &str, more: &str| format!("[[host.device]]\ngpu = \"h100-pcie\"\nslot = \"{slot}\"\n{more}");
+    let gpus = gpu(slots[0], "change.link.relaxed_ordering = false\n") + &gpu(slots[1], "");
+    let text = [HEAD, &host("a", machine, lines), &gpus, &scenario::program("a", "0", program)].concat();
+    run(&text).remove(0)
+}
+
+/// Writes that keep their order wait at roots that hold few of them; relaxed ones do not, nor do reads.
+#[test]
+fn strictly_ordered_writes_wait_at_the_root() {
+    let test = "p2pBandwidthLatencyTest --bytes=256k --flows=0-host --flows=1-host --flows=host-0 --flows=0-1 --flows=1-0";
+    let rates = |machine, slots, lines: &str| {
+        let report = one_in_order(machine, slots, lines, test).outcome.unwrap();
+        ["0-host", "1-host", "host-0", "0-1", "1-0"].map(|flow| report.get(&format!("flows {flow}")).unwrap())
+    };
+    let zen = rates("epyc-9575f", ["slot", "slot-b"], "");
+    let fewer = rates("epyc-9575f", ["slot", "slot-b"], "change.host.root_complex.ordered_writes = 9");
+    let emerald = rates("xeon-8592", ["slot", "slot.1"], "");
+    assert!((zen[0] / fewer[0] - 19.0 / 9.0).abs() < 0.1, "{zen:?} {fewer:?}");
+    assert!(zen[0] < 20.0 && zen[1..].iter().all(|&rate| rate > 50.0), "{zen:?}");
+    assert!(emerald[3] < 20.0 && [0, 1, 2, 4].iter().all(|&n| emerald[n] > 50.0), "{emerald:?}");
+}
+
+/// Sums of a ring take as long as each link carries what passes it, whatever the number of GPUs.
+#[test]
+fn a_ring_of_gpus_sums_at_the_rate_of_its_links() {
+    let switches = include_str!("../../../scenarios/gpu-switches.toml");
+    let bus = |line: &str, bytes: u64| {
+        let get = shipped(&switches.replace("p2pBandwidthLatencyTest --bytes=512k --all", line));
+        let [time, rate, bus] =
+            ["time", "algorithm bandwidth", "bus bandwidth"].map(|what| get(&format!("{bytes} B: {what}")));
+        assert!((time * rate * 1e3 / bytes as f64 - 1.0).abs() < 1e-6, "{time} {rate}");
+        bus
+    };
+    let [two, four] = [2, 4].map(|gpus| bus(&format!("all_reduce_perf -b 8m -g {gpus}"), 8 << 20));
+    // One pair copies 56.4 GB/s; starting and the first slices take some of it.
+    assert!((45.0..56.4).contains(&two) && (45.0..56.4).contains(&four), "{two} {four}");
+    assert!(bus("all_reduce_perf -b 64k -e 8m -f 128 -n 2", 64 << 10) < four);
+}
+
+/// Drives are busy with a core's queues until the core is; with another core for another drive, both give what one does.
+#[test]
+fn polled_queues_keep_drives_busy() {
+    let iops = |drives: usize, cpus: &str, bytes: u64| {
+        // Nothing has been written, so nothing is read from flash.
+        let drive = "[[host.device]]\ndrive = \"pm1753\"\nchange.media.read = \"0 ns\"\n".repeat(drives);
+        let own = host("a", "dell-r760", "[host.nvme_driver]\nuser_space = true\n");
+        let command = format!("spdk_nvme_perf -q 128 -o {bytes} -w randread -t 0.00005");
+        let text = [HEAD, &own, &drive, &scenario::program("a", cpus, &command)].concat();
+        let report = run(&text).remove(0).outcome.unwrap();
+        (report.get("iops").unwrap(), report.get("throughput").unwrap())
+    };
+    let (one, _) = iops(1, "0", 512);
+    let (two, _) = iops(2, "0-1", 512);
+    assert!((one / 3.86e6 - 1.0).abs() < 0.05 && (two / one - 2.0).abs() < 0.05, "{one} {two}");
+    // As many queues of one drive as cores.
+    let (shared, _) = iops(1, "0-1", 512);
+    assert!((shared / one - 1.0).abs() < 0.05, "{shared} {one}");
+    let (_, large) = iops(1, "0", 16 << 10);
+    assert!((12.0..14.8).contains(&large), "{large}");
 }

@@ -72,6 +72,7 @@ fn lines_come_from_other_cores_caches_as_measured() {
         ("L2 to L2 hit", 55.5),
         ("L2 to L2 hitm", 55.6),
         ("L2 to L2 hitm, writer 0 reader 1, home of reader", 178.2),
+        ("L2 to L2 hitm, writer 0 reader 1, home of writer", 115.6),
     ];
     assert_near("xeon-8280", "0,1,28", "--c2c_latency", &hits, 15.0);
 }

@@ -159,6 +159,8 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             let root = &mut setup.hosts[number].machine.host.root_complex;
             match part {
                 "peer-writes" => shorter(&mut root.peer_write_interval.as_mut()?.value),
+                "ordered-writes" => more(&mut root.ordered_writes.as_mut()?.value),
+                "ordered-peer-writes" => more(&mut root.ordered_peer_writes.as_mut()?.value),
                 _ => {
                     shorter(&mut root.intake_per_request.value);
                     shorter(&mut root.intake_per_line.value);

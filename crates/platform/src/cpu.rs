@@ -148,6 +148,8 @@ pub trait CpuOps {
     fn load(&self, at: PhysAddr, into: &mut [u8]);
     /// Stores bytes through the caches.
     fn store(&self, at: PhysAddr, from: &[u8]);
+    /// Stores within a line, and waits until that is the core's own.
+    fn exchange(&self, at: PhysAddr, from: &[u8]);
     /// Stores with non-temporal stores, bypassing the caches.
     fn stream(&self, at: PhysAddr, from: &[u8]);
     /// Copies through the caches.
@@ -265,6 +267,12 @@ impl Cpu {
     /// Stores a little-endian word.
     pub fn store_u64(&self, at: PhysAddr, value: u64) {
         self.store(at, &value.to_le_bytes());
+    }
+
+    /// The store of a locked instruction: waits until the word's line is this core's own. [`locked`](Self::locked) is what else such an
+    /// instruction costs.
+    pub fn exchange_u64(&self, at: PhysAddr, value: u64) {
+        self.0.exchange(at, &value.to_le_bytes());
     }
 
     /// Stores with non-temporal stores, bypassing the caches.

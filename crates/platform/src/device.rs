@@ -69,6 +69,13 @@ pub struct DmaAttributes {
     pub translated: bool,
 }
 
+impl DmaAttributes {
+    /// Of payload: what may be read before it is complete follows in a request without them. Which of them are sent is up to the part
+    /// and to the host.
+    pub const PAYLOAD: Self =
+        Self { relaxed_ordering: true, no_snoop: true, id_based_ordering: true, translated: false };
+}
+
 /// A DMA request of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dma {

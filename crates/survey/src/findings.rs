@@ -379,7 +379,7 @@ impl Inspection<'_> {
         if own.relaxed_ordering.value() == Some(false) && wants && is_fast {
             all.push(Finding {
                 id: format!("relaxed-ordering-off/{address}"),
-                links: None,
+                links: self.settings(own, |now| now),
                 functions: vec![address],
                 title: format!(
                     "{} may not relax the order of its writes, which this host's root complex gains from",

@@ -6,6 +6,7 @@
 //! host.
 
 pub mod boot;
+mod core_to_core;
 pub mod cuda;
 pub mod dd;
 pub mod ethtool;
@@ -31,6 +32,7 @@ mod rewrite;
 pub mod rogue;
 mod scattered;
 pub mod sockperf;
+mod spdk;
 pub mod stream;
 pub mod testpmd;
 mod unmodelled;

@@ -1,20 +1,21 @@
-//! Drives an NVMe drive from user space: own queues and doorbells, polled completions.
+//! Drives NVMe drives from user space: own queues and doorbells, polled completions.
 //!
-//! It uses a controller without a kernel driver, creates one I/O queue without interrupts, and reads.
+//! Programs use a controller without a kernel driver, and create I/O queues without interrupts. `nvm-latency` is one of them.
 
 use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use platform::cpu::{Async, Cpu};
 use platform::dma::{Coherent, DmaOps};
+use platform::kernel::Kernel;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
 use units::{Duration, Time};
 use wire::nvme::io::Blocks;
 use wire::nvme::registers as regs;
 use wire::nvme::{
-    AdminCommand, AdminQueues, Capabilities, Command, CompletionRing, Configuration, ControllerStatus,
-    DataPointer, IoCommand, SubmissionRing,
+    AdminCommand, AdminQueues, Capabilities, Command, CompletionEntry, CompletionRing, Configuration,
+    ControllerStatus, DataPointer, IoCommand, SubmissionRing,
 };
 
 use crate::latency::percentiles;
@@ -22,13 +23,13 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
 
-/// Entries per queue.
+/// Entries of the admin queue, and of others unless more are asked for.
 const ENTRIES: u16 = 64;
 /// Page size of the controller.
 const PAGE: u64 = 4096;
 /// Block size, and maximum bytes per command.
-const BLOCK: u64 = 512;
-const MOST: u64 = 128 << 10;
+pub(crate) const BLOCK: u64 = 512;
+pub(crate) const MOST: u64 = 128 << 10;
 /// Cycles to build a command (assumed: tens of stores), and per iteration of the polling loop (assumed).
 const BUILD: u64 = 150;
 const SPIN: u64 = 30;
@@ -59,107 +60,152 @@ pub struct NvmLatency {
 }
 
 /// A queue pair.
-struct Queue {
+pub(crate) struct Queue {
     submission: Coherent,
     completion: Coherent,
-    rings: (SubmissionRing, CompletionRing),
+    pub rings: (SubmissionRing, CompletionRing),
     doorbells: [u64; 2],
 }
 
 impl Queue {
-    fn new(cpu: &Cpu, dma: &dyn DmaOps, id: u16, stride: u8) -> Result<Self, platform::Error> {
-        let submission = dma.alloc_coherent(cpu, PAGE, None)?;
-        let completion = dma.alloc_coherent(cpu, PAGE, None)?;
-        let rings = (SubmissionRing::new(ENTRIES), CompletionRing::new(ENTRIES));
+    fn new(cpu: &Cpu, dma: &dyn DmaOps, id: u16, entries: u16, stride: u8) -> Result<Self, platform::Error> {
+        let bytes = |each: usize| (u64::from(entries) * each as u64).next_multiple_of(PAGE);
+        let submission = dma.alloc_coherent(cpu, bytes(wire::nvme::command::LEN), None)?;
+        let completion = dma.alloc_coherent(cpu, bytes(wire::nvme::completion::LEN), None)?;
+        let rings = (SubmissionRing::new(entries), CompletionRing::new(entries));
         let doorbells = [regs::submission_doorbell(id, stride), regs::completion_doorbell(id, stride)];
         Ok(Self { submission, completion, rings, doorbells })
     }
 
-    /// Writes a command into the ring.
-    fn push(&mut self, cpu: &Cpu, command: Command) {
-        cpu.work(BUILD);
+    /// Writes a command into the ring, which took so many cycles to build.
+    pub fn push(&mut self, cpu: &Cpu, command: Command, cycles: u64) {
+        cpu.work(cycles);
         let place = self.rings.0.push().unwrap_or_default();
         cpu.store(self.submission.cpu + u64::from(place) * wire::nvme::command::LEN as u64, &command.emit());
     }
 
+    /// Tells the controller of the commands in the ring.
+    pub fn submit(&self, cpu: &Cpu, registers: &Mmio) {
+        registers.write_u32(cpu, self.doorbells[0], self.rings.0.tail().into());
+    }
+
+    /// The next completion, if it is there.
+    ///
+    /// # Errors
+    /// If the command failed.
+    pub fn completed(&mut self, cpu: &Cpu) -> Result<Option<CompletionEntry>, Failure> {
+        let mut bytes = [0; wire::nvme::completion::LEN];
+        let at = u64::from(self.rings.1.head()) * bytes.len() as u64;
+        cpu.load(self.completion.cpu + at, &mut bytes);
+        let Some(entry) = self.rings.1.take(&bytes) else { return Ok(None) };
+        if !entry.status.is_success() {
+            return Err(Failure(format!("a command of the drive failed: {:?}", entry.status)));
+        }
+        self.rings.0.completed(entry.submission_head);
+        Ok(Some(entry))
+    }
+
+    /// Gives the places of completions back.
+    pub fn release(&self, cpu: &Cpu, registers: &Mmio) {
+        registers.write_u32(cpu, self.doorbells[1], self.rings.1.head().into());
+    }
+
     /// Rings the doorbell and polls until `count` commands have completed.
     async fn finish(&mut self, cpu: &Cpu, registers: &Mmio, mut count: u64) -> Result<(), Failure> {
-        registers.write_u32(cpu, self.doorbells[0], self.rings.0.tail().into());
+        self.submit(cpu, registers);
         let deadline = cpu.now() + PATIENCE;
         while count > 0 {
             cpu.cycles(SPIN).await;
-            let mut bytes = [0; wire::nvme::completion::LEN];
-            let at = u64::from(self.rings.1.head()) * bytes.len() as u64;
-            cpu.load(self.completion.cpu + at, &mut bytes);
-            match self.rings.1.take(&bytes) {
-                Some(entry) if entry.status.is_success() => {
-                    self.rings.0.completed(entry.submission_head);
-                    count -= 1;
-                }
-                Some(entry) => {
-                    return Err(Failure(format!("nvm-latency: a command failed: {:?}", entry.status)));
-                }
+            match self.completed(cpu)? {
+                Some(_) => count -= 1,
                 None if cpu.now() > deadline => {
-                    return Err(Failure("nvm-latency: the drive does not answer".into()));
+                    return Err(Failure("the drive does not answer".into()));
                 }
                 None => {}
             }
         }
-        registers.write_u32(cpu, self.doorbells[1], self.rings.1.head().into());
+        self.release(cpu, registers);
         Ok(())
     }
 }
 
 /// A controller started by the program.
-struct Controller {
-    registers: Mmio,
+pub(crate) struct Controller {
+    pub registers: Mmio,
     dma: Rc<dyn DmaOps>,
-    io: Queue,
+    stride: u8,
+    admin: Queue,
     memory: Vec<Coherent>,
 }
 
+/// The controllers that are reserved for programs.
+pub(crate) fn controllers(kernel: &dyn Kernel) -> impl Iterator<Item = Rc<PciDevice>> + use<'_> {
+    let files = (0..).map_while(|n| kernel.open_file(&format!("vfio{n}")));
+    // Other cards may be for programs, too.
+    files
+        .filter_map(|file| file.downcast::<PciDevice>().ok())
+        .filter(|device| device.identity().class == wire::nvme::CLASS)
+}
+
 impl Controller {
-    async fn open(cpu: &Cpu, device: &PciDevice) -> Result<Self, Failure> {
-        let failed = |error| Failure::about("nvm-latency", error);
+    /// Starts a controller, with an I/O queue of so many entries.
+    pub async fn open(cpu: &Cpu, device: &PciDevice, entries: u16) -> Result<(Self, Queue), Failure> {
+        let failed = |error| Failure::about("the drive", error);
         let registers = device.ioremap_bar(0, MemoryType::Uncached).map_err(failed)?;
         let dma = device.dma();
         let stride = Capabilities::from_bits(registers.read_u64(cpu, regs::CAP).await).doorbell_stride;
         let ready = |wanted: bool| move |bits| ControllerStatus::from_bits(bits).ready == wanted;
         registers.write_u32(cpu, regs::CC, 0);
         registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, ready(false)).await.map_err(failed)?;
-        let mut admin = Queue::new(cpu, &*dma, 0, stride).map_err(failed)?;
-        let io = Queue::new(cpu, &*dma, 1, stride).map_err(failed)?;
+        let admin = Queue::new(cpu, &*dma, 0, ENTRIES, stride).map_err(failed)?;
+        let io = Queue::new(cpu, &*dma, 1, entries, stride).map_err(failed)?;
         let last = ENTRIES - 1;
         registers.write_u32(cpu, regs::AQA, AdminQueues { submission: last, completion: last }.to_bits());
         registers.write_u64(cpu, regs::ASQ, admin.submission.bus.get());
         registers.write_u64(cpu, regs::ACQ, admin.completion.bus.get());
         registers.write_u32(cpu, regs::CC, Configuration::enabled().to_bits());
         registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, ready(true)).await.map_err(failed)?;
+        let memory = vec![admin.submission, admin.completion];
+        let mut controller = Self { registers, dma, stride, admin, memory };
+        controller.create(cpu, 1, entries, &io).await?;
+        Ok((controller, io))
+    }
+
+    /// Another I/O queue of so many entries, with a number of its own.
+    pub async fn add_queue(&mut self, cpu: &Cpu, id: u16, entries: u16) -> Result<Queue, Failure> {
+        let queue = Queue::new(cpu, &*self.dma, id, entries, self.stride);
+        let queue = queue.map_err(|error| Failure::about("the drive", error))?;
+        self.create(cpu, id, entries, &queue).await?;
+        Ok(queue)
+    }
+
+    async fn create(&mut self, cpu: &Cpu, id: u16, entries: u16, queue: &Queue) -> Result<(), Failure> {
+        let size = entries - 1;
         let completion = AdminCommand::CreateCompletionQueue {
-            queue: 1,
-            size: last,
+            queue: id,
+            size,
             contiguous: true,
             interrupts: false,
             vector: 0,
         };
         let submission = AdminCommand::CreateSubmissionQueue {
-            queue: 1,
-            size: last,
+            queue: id,
+            size,
             contiguous: true,
             priority: 0,
-            completion_queue: 1,
+            completion_queue: id,
         };
-        for (command, memory) in [(completion, io.completion), (submission, io.submission)] {
+        for (command, memory) in [(completion, queue.completion), (submission, queue.submission)] {
             let pointer = DataPointer::Prp { first: memory.bus.get(), second: 0 };
-            admin.push(cpu, command.command(1, 0).with_data(pointer));
-            admin.finish(cpu, &registers, 1).await?;
+            self.admin.push(cpu, command.command(1, 0).with_data(pointer), BUILD);
+            self.admin.finish(cpu, &self.registers, 1).await?;
         }
-        let memory = vec![admin.submission, admin.completion, io.submission, io.completion];
-        Ok(Self { registers, dma, io, memory })
+        self.memory.extend([queue.submission, queue.completion]);
+        Ok(())
     }
 
     /// Allocates a buffer of `bytes` and its PRP lists. Returns the bytes and the data pointer of each command.
-    fn buffers(&mut self, cpu: &Cpu, bytes: u64) -> Result<Vec<(u64, DataPointer)>, platform::Error> {
+    pub fn buffers(&mut self, cpu: &Cpu, bytes: u64) -> Result<Vec<(u64, DataPointer)>, platform::Error> {
         let data = self.dma.alloc_coherent(cpu, bytes.next_multiple_of(PAGE), None)?;
         self.memory.push(data);
         let mut all = Vec::new();
@@ -184,8 +230,8 @@ impl Controller {
         Ok(all)
     }
 
-    /// Frees everything.
-    async fn close(self, cpu: &Cpu) {
+    /// Stops it and frees everything.
+    pub async fn close(self, cpu: &Cpu) {
         self.registers.write_u32(cpu, regs::CC, 0);
         let down = |bits| !ControllerStatus::from_bits(bits).ready;
         // A controller that does not stop keeps its memory, since it might still write there.
@@ -197,13 +243,9 @@ impl Controller {
 
 impl NvmLatency {
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
-        let files = (0..).map_while(|n| environment.kernel.open_file(&format!("vfio{n}")));
-        let devices = files.filter_map(|file| file.downcast::<PciDevice>().ok());
-        // Other cards may be for programs, too.
-        let mut controllers = devices.filter(|device| device.identity().class == wire::nvme::CLASS);
-        let device = controllers.nth(self.controller as usize);
+        let device = controllers(&*environment.kernel).nth(self.controller as usize);
         let none = || Failure(format!("nvm-latency: no controller {} is for programs", self.controller));
-        let mut controller = Controller::open(cpu, &*device.ok_or_else(none)?).await?;
+        let (mut controller, mut io) = Controller::open(cpu, &*device.ok_or_else(none)?, ENTRIES).await?;
         let bytes = self.blocks * BLOCK;
         let buffers =
             controller.buffers(cpu, bytes).map_err(|error| Failure::about("nvm-latency: buffers", error))?;
@@ -219,10 +261,10 @@ impl NvmLatency {
             for (id, (length, pointer)) in (0..).zip(&buffers) {
                 let blocks = length / BLOCK;
                 let read = IoCommand::Read(Blocks::new(block, blocks as u32));
-                controller.io.push(cpu, read.command(id, 1).with_data(*pointer));
+                io.push(cpu, read.command(id, 1).with_data(*pointer), BUILD);
                 block += blocks;
             }
-            controller.io.finish(cpu, &controller.registers, buffers.len() as u64).await?;
+            io.finish(cpu, &controller.registers, buffers.len() as u64).await?;
             times.saturating_record(cpu.now().since(began).as_ps() / 1_000);
         }
         controller.close(cpu).await;

@@ -76,7 +76,10 @@ impl Command {
 
 /// All programs, in alphabetical order.
 pub const PROGRAMS: &[Command] = &[
+    command::<crate::cuda::all_reduce::AllReduce>("all_reduce_perf")
+        .with(crate::cuda::all_reduce::UNMODELLED),
     command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
+    command::<crate::core_to_core::CoreToCore>("core-to-core-latency").with(crate::core_to_core::UNMODELLED),
     command::<crate::dd::Dd>("dd"),
     command::<crate::testpmd::Testpmd>("dpdk-testpmd").with(crate::testpmd::UNMODELLED),
     command::<crate::ethtool::Ethtool>("ethtool").with(crate::ethtool::UNMODELLED),
@@ -105,6 +108,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::pagerank::PageRank>("pr"),
     command::<crate::rogue::RogueDma>("rogue-dma"),
     command::<crate::sockperf::Sockperf>("sockperf").with(crate::sockperf::UNMODELLED),
+    command::<crate::spdk::SpdkPerf>("spdk_nvme_perf").with(crate::spdk::UNMODELLED),
     command::<crate::stream::Stream>("stream"),
 ];
 

@@ -25,6 +25,8 @@ const FAR_DRIVE: [(&str, &str); 1] = [("host.a.device.0.slot", "elsewhere")];
 enum Trial {
     /// A device without own limits behind a link as it is, and as it could be.
     Link(LinkSetting, LinkSetting),
+    /// The same, whose writes are strictly ordered, against relaxed ones.
+    Strict(LinkSetting),
     /// The same behind a link, against a rate in Mbit/s each way.
     Rate(LinkSetting, u32),
     /// A NIC at another socket than the programs that use it.
@@ -131,6 +133,10 @@ fn trial_of(survey: &Survey, finding: &Finding) -> Option<Trial> {
             let [now, then] = finding.links?;
             Trial::Link(now, then)
         }
+        "relaxed-ordering-off" => {
+            let [now, _] = finding.links?;
+            Trial::Strict(now)
+        }
         "rate-above-link" => {
             let [now, _] = finding.links?;
             let name = finding.id.split('/').nth(1)?;
@@ -158,8 +164,8 @@ type Goodputs = Result<BTreeMap<String, f64>, String>;
 struct Import {
     imported: Imported,
     library: Library,
-    /// Goodput of links that were simulated already.
-    links: RefCell<BTreeMap<LinkSetting, Goodputs>>,
+    /// Goodput of links that were simulated already, with relaxed ordering or not.
+    links: RefCell<BTreeMap<(LinkSetting, bool), Goodputs>>,
 }
 
 impl Import {
@@ -172,7 +178,10 @@ impl Import {
 
     fn run(&self, trial: Trial) -> Result<TrialResult, String> {
         match trial {
-            Trial::Link(now, then) => self.link(now, then),
+            Trial::Link(now, then) => lost("", [self.goodput(now, true)?, self.goodput(then, true)?]),
+            Trial::Strict(link) => {
+                lost(", in order instead of relaxed", [self.goodput(link, false)?, self.goodput(link, true)?])
+            }
             Trial::Rate(link, mbit) => self.rate(link, mbit),
             Trial::FarNic => self.worst("netperf.toml", &[], &FAR_NIC, "with the NIC at the other socket"),
             Trial::FarDrive => self.worst("fio.toml", &[], &FAR_DRIVE, "with the drive at the other socket"),
@@ -258,23 +267,23 @@ impl Import {
         experiment.run(false, &Silent).map_err(|error| first_line(&error.to_string()))
     }
 
-    /// Gbit/s of reads and writes, small and large, through a link.
-    fn goodput(&self, link: LinkSetting) -> Goodputs {
-        if let Some(known) = self.links.borrow().get(&link) {
+    /// Gbit/s of reads and writes, small and large, through a link, whose order is relaxed or strict.
+    fn goodput(&self, link: LinkSetting, is_relaxed: bool) -> Goodputs {
+        if let Some(known) = self.links.borrow().get(&(link, is_relaxed)) {
             return known.clone();
         }
-        let found = self.goodput_anew(link);
-        self.links.borrow_mut().insert(link, found.clone());
+        let found = self.goodput_anew(link, is_relaxed);
+        self.links.borrow_mut().insert((link, is_relaxed), found.clone());
         found
     }
 
-    fn goodput_anew(&self, link: LinkSetting) -> Goodputs {
+    fn goodput_anew(&self, link: LinkSetting, is_relaxed: bool) -> Goodputs {
         let LinkSetting { generation, width, mps_bytes, mrrs_bytes, tags } = link;
         let generation = generation.min(5);
         let bits = if tags > 256 { 10 } else { 8 };
         let text = format!(
             "name = \"link\"\nsummary = \"a link\"\nmachine = \"{FOLDER}.toml\"\ncard = \"ideal\"\nslot = \"slot\"\n\
-             change_card = {{ link = {{ generation = {generation}, width = {width}, tag_bits = {bits} }}, \
+             change_card = {{ link = {{ generation = {generation}, width = {width}, tag_bits = {bits}, relaxed_ordering = {is_relaxed} }}, \
              dma_engine = {{ tags = {tags}, max_read_request = {mrrs_bytes} }} }}\n\
              change.host.port.slot = {{ socket = 0, generation = {generation}, width = {width}, mps_bytes = {mps_bytes}, mrrs_bytes = {mrrs_bytes} }}\n\
              [pcie_bench]\ntest = [\"BW_RD\", \"BW_WR\", \"BW_RDWR\"]\npattern = \"rand\"\ncache = \"host-warm\"\nwindow = \"256 KiB\"\n\
@@ -291,29 +300,8 @@ impl Import {
         Ok(each.collect())
     }
 
-    fn link(&self, now: LinkSetting, then: LinkSetting) -> Result<TrialResult, String> {
-        let (now, then) = (self.goodput(now)?, self.goodput(then)?);
-        let mut worst: Option<TrialResult> = None;
-        for (what, then) in &then {
-            let Some(now) = now.get(what) else { continue };
-            let share = 1.0 - now / then;
-            let (test, bytes) = what.split_once(' ').unwrap_or((what, ""));
-            let test = match test {
-                "BW_RD" => "reads",
-                "BW_WR" => "writes",
-                _ => "reads and writes at once",
-            };
-            let text =
-                format!("{now:.1} of {then:.1} Gbit/s, {test} of {bytes} B by a device without own limits");
-            if worst.as_ref().is_none_or(|worst| share > worst.share) {
-                worst = Some(TrialResult { share, text });
-            }
-        }
-        worst.ok_or_else(|| "its simulation has no result".into())
-    }
-
     fn rate(&self, link: LinkSetting, mbit: u32) -> Result<TrialResult, String> {
-        let found = self.goodput(link)?;
+        let found = self.goodput(link, true)?;
         let now = found.get("BW_RDWR 1500").ok_or("its simulation has no result")?;
         let wire = f64::from(mbit) / 1e3;
         let text = format!(
@@ -359,6 +347,27 @@ impl Import {
         };
         Ok(TrialResult { share: 1.0 - least / most, text })
     }
+}
+
+/// What the test that loses most loses.
+fn lost(how: &str, [now, then]: [BTreeMap<String, f64>; 2]) -> Result<TrialResult, String> {
+    let mut worst: Option<TrialResult> = None;
+    for (what, then) in &then {
+        let Some(now) = now.get(what) else { continue };
+        let share = 1.0 - now / then;
+        let (test, bytes) = what.split_once(' ').unwrap_or((what, ""));
+        let test = match test {
+            "BW_RD" => "reads",
+            "BW_WR" => "writes",
+            _ => "reads and writes at once",
+        };
+        let text =
+            format!("{now:.1} of {then:.1} Gbit/s, {test} of {bytes} B by a device without own limits{how}");
+        if worst.as_ref().is_none_or(|worst| share > worst.share) {
+            worst = Some(TrialResult { share, text });
+        }
+    }
+    worst.ok_or_else(|| "its simulation has no result".into())
 }
 
 /// What a message says first.

@@ -1,5 +1,6 @@
 //! `nearfar p2p`: what GPUs copy to each other.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::experiment::Experiment;
@@ -20,6 +21,7 @@ GPUs have the kernel's numbers: those below switches first (`nearfar tree` shows
 Examples:
   nearfar p2p gpu-switches                    four GPUs below two switches
   nearfar p2p epyc-9575f                      a GPU in each slot
+  nearfar p2p gpu-switches --svg p2p.html     heat maps, with what binds each way
   nearfar p2p gpu-switches --set host.a.iommu=strict --json p2p.json")]
 pub struct P2pArgs {
     /// A scenario or a machine, by name or path (`nearfar machines` lists them).
@@ -36,12 +38,18 @@ pub struct P2pArgs {
     /// Change a value of the scenario, as `run` does.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
+    /// Draw rates and latencies as heat maps; as a page if the name ends with .html.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    svg: Option<PathBuf>,
     #[command(flatten)]
     records: Records,
 }
 
 pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
-    let places = arguments.records.places(&[])?;
+    let mut places = arguments.records.places(&[("--svg", arguments.svg.as_deref())])?;
+    if let Some(path) = &arguments.svg {
+        places.writes_origin("--svg", path)?;
+    }
     let library = input::library(common);
     // A machine is read in the attempt.
     let _ = Experiment::load(&library, &arguments.scenario, "--set", &arguments.set);
@@ -54,6 +62,11 @@ pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
         peers::matrix(&library, &arguments.scenario, "--set", &arguments.set, &options, progress.as_ref())?;
     let provenance = output::provenance(matrix.setup.seed, &[("--set", &arguments.set)], &library);
     arguments.records.write(matrix.records(), &provenance)?;
+    if let Some(path) = &arguments.svg {
+        let is_page = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html"));
+        let drawn = if is_page { matrix.page() } else { matrix.heat_map() };
+        output::with_origin(path, files::shown(&drawn).as_bytes(), &provenance)?;
+    }
     if !to_stdout {
         output::heading(&provenance);
         show(&matrix);

@@ -316,7 +316,7 @@ impl Run {
             address,
             length: self.length,
             token: self.transfer.token(),
-            attributes: DmaAttributes::default(),
+            attributes: DmaAttributes::PAYLOAD,
         }
     }
 }

@@ -221,6 +221,6 @@ fn dma(address: u64, length: u32, token: Token) -> Dma {
         address: Iova::new(address),
         length,
         token,
-        attributes: DmaAttributes::default(),
+        attributes: DmaAttributes::PAYLOAD,
     }
 }

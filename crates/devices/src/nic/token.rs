@@ -129,7 +129,12 @@ impl Note {
 /// A DMA request of a function.
 pub fn request(function: u8, address: u64, length: u32, note: Note) -> Dma {
     let (address, token) = (Iova::new(address), note.token());
-    Dma { function: FunctionIndex(function), address, length, token, attributes: DmaAttributes::default() }
+    // Completions say that the payload before them is there.
+    let attributes = match note.kind {
+        Kind::TxData | Kind::RxData => DmaAttributes::PAYLOAD,
+        _ => DmaAttributes::default(),
+    };
+    Dma { function: FunctionIndex(function), address, length, token, attributes }
 }
 
 #[cfg(test)]
@@ -143,5 +148,14 @@ mod tests {
             assert_eq!(Note::of(note.token()), Some(note));
         }
         assert_eq!(Note::of(Token(u64::MAX)), None);
+    }
+
+    #[test]
+    fn only_payload_may_pass_other_writes() {
+        for kind in KINDS {
+            let attributes = request(0, 0, 64, Note::of_device(kind)).attributes;
+            let is_payload = matches!(kind, Kind::TxData | Kind::RxData);
+            assert_eq!(attributes.relaxed_ordering, is_payload, "{kind:?}");
+        }
     }
 }

@@ -114,32 +114,39 @@ impl HostMemory {
         self.control.set(MemoryBufferControl::default());
     }
 
-    fn dma(&self, address: u64, length: u32) -> Dma {
-        Dma {
-            function: self.function,
-            address: Iova::new(address),
-            length,
-            token: Token(0),
-            attributes: DmaAttributes::default(),
-        }
+    fn dma(&self, address: u64, length: u32, attributes: DmaAttributes) -> Dma {
+        Dma { function: self.function, address: Iova::new(address), length, token: Token(0), attributes }
     }
 
-    /// Starts a read.
+    /// Starts a read of commands and lists.
     pub fn read(&self, address: u64, length: u32) -> Reading {
+        self.read_as(address, length, DmaAttributes::default())
+    }
+
+    fn read_as(&self, address: u64, length: u32, attributes: DmaAttributes) -> Reading {
         match self.buffer_place(address, length as usize) {
             Some(place) => Reading::Local(self.buffer.borrow()[place].to_vec()),
-            None => Reading::Dma(self.port.read(self.dma(address, length))),
+            None => Reading::Dma(self.port.read(self.dma(address, length, attributes))),
         }
     }
 
-    /// Writes. The result, if any, completes when the data has left.
+    /// Writes what says that the blocks before it are there. The result, if any, completes when the data has left.
     pub fn write(&self, address: u64, data: &[u8]) -> Option<Completion<()>> {
+        self.write_as(address, data, DmaAttributes::default())
+    }
+
+    /// Writes blocks.
+    pub fn write_payload(&self, address: u64, data: &[u8]) {
+        drop(self.write_as(address, data, DmaAttributes::PAYLOAD));
+    }
+
+    fn write_as(&self, address: u64, data: &[u8], attributes: DmaAttributes) -> Option<Completion<()>> {
         match self.buffer_place(address, data.len()) {
             Some(place) => {
                 self.buffer.borrow_mut()[place].copy_from_slice(data);
                 None
             }
-            None => Some(self.port.write(self.dma(address, data.len() as u32), data)),
+            None => Some(self.port.write(self.dma(address, data.len() as u32, attributes), data)),
         }
     }
 
@@ -274,8 +281,9 @@ impl HostMemory {
     /// Fetches all of a command's data. All reads are issued before the first is awaited.
     pub async fn gather(&self, command: &Command, length: u64) -> Result<Vec<u8>, Status> {
         let segments = self.segments(command, length, false).await?;
-        let reads: Vec<Reading> =
-            segments.iter().filter_map(|segment| Some(self.read(segment.address?, segment.length))).collect();
+        let read =
+            |segment: &Segment| Some(self.read_as(segment.address?, segment.length, DmaAttributes::PAYLOAD));
+        let reads: Vec<Reading> = segments.iter().filter_map(read).collect();
         let mut data = Vec::with_capacity(length as usize);
         for read in reads {
             data.extend_from_slice(&read.data().await?);
@@ -292,7 +300,7 @@ impl HostMemory {
             let piece = &data[at..at + segment.length as usize];
             at += piece.len();
             if let Some(address) = segment.address {
-                drop(self.write(address, piece));
+                self.write_payload(address, piece);
             }
         }
         Ok(())

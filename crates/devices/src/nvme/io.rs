@@ -86,7 +86,7 @@ impl NvmCommands {
                 let now = self.port.now();
                 let read = self.drive.store.borrow_mut().read(now, range.at + done, &mut buffer);
                 read.map_err(|_| self.media_error(Status::READ_ERROR))?;
-                drop(self.memory.write(address, &buffer));
+                self.memory.write_payload(address, &buffer);
             }
             done = end;
         }

@@ -1,5 +1,6 @@
 //! Parameters of a device's PCIe core.
 
+use platform::device::DmaAttributes;
 use units::Duration;
 
 /// The PCIe core of a device, without its registers and firmware.
@@ -21,6 +22,8 @@ pub struct EndpointParams {
     pub completion_timeout: Duration,
     /// Latency of completing a configuration request.
     pub config_latency: Duration,
+    /// Attributes that the part gives to requests that may have them; none in an ideal core.
+    pub attributes: DmaAttributes,
 }
 
 impl EndpointParams {
@@ -35,6 +38,7 @@ impl EndpointParams {
             writes_in_hand: 64,
             completion_timeout: Duration::from_ms(50),
             config_latency: Duration::ZERO,
+            attributes: DmaAttributes::default(),
         }
     }
 }

@@ -256,7 +256,16 @@ impl Coherence {
                 self.net.line(ready, (holder, to), cause)
             }
             holder => {
-                let memory = told.unwrap_or_else(|| self.homes[h].read(home_at, line.number, cause));
+                let own = holder.filter(|(node, _)| snooped.dirty && *node == line.home);
+                let memory = match (told, own) {
+                    (Some(told), _) => told,
+                    (None, Some((_, found))) if self.homes[h].looks_up_first() => {
+                        fetched.memory_read = false;
+                        self.from_other_caches += u64::from(matches!(cause, Cause::Core | Cause::Prefetch));
+                        found
+                    }
+                    _ => self.homes[h].read(home_at, line.number, cause),
+                };
                 let mut ready = memory.max(snooped.at);
                 if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {
                     // The newer data goes to the home node, which responds.

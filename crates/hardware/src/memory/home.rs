@@ -132,6 +132,12 @@ impl Home {
         self.snoop == SnoopMode::DirectoryFirst && self.directory.may_be_changed(line)
     }
 
+    /// Whether it reads a line from memory only if the caches of its own socket do not have it: since Skylake-SP, the home is the
+    /// slice that looks them up.
+    pub(super) fn looks_up_first(&self) -> bool {
+        self.snoop == SnoopMode::DirectoryFirst
+    }
+
     /// When the directory's state of `line` is known, read at `at`.
     pub(super) fn read_directory(&mut self, at: Time, line: u64) -> Time {
         if self.directory_in_memory() { self.read(at, line, Cause::Directory) } else { at }

@@ -10,6 +10,7 @@ use wire::vtd::Access;
 
 use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
+use super::ordered::OrderedWrites;
 use super::outside::{OutsideMemory, timed_as};
 use super::peer::Peers;
 use super::ports::Ports;
@@ -278,14 +279,17 @@ impl Inbound {
     ) {
         let (address, length) = what.range;
         let port = &means.ports[what.port];
-        let mut ordered = start.max(port.intake.ordered());
+        // A relaxed write need not wait for earlier ones; what is not relaxed waits for it.
+        let before = port.intake.ordered();
+        let is_relaxed = tlp.common.relaxed_ordering;
+        let mut ordered = if is_relaxed { start } else { start.max(before) };
         let release = port.params().posted_release_latency;
         let is_elsewhere = |target: HostPhysical| means.memory.bytes().check(target, 1).is_err();
         if !INTERRUPT_RANGE.contains(&address)
             && what.target.is_some_and(is_elsewhere)
             && self.peers.forward(means, what, tlp, request, ordered)
         {
-            means.ports[what.port].intake.set_ordered(ordered);
+            means.ports[what.port].intake.set_ordered(ordered.max(before));
             means.translation_in_use(what.port, ordered);
             means.cx.consume(what.packet, ordered + release);
             return;
@@ -300,23 +304,26 @@ impl Inbound {
             what.target.filter(|&t| means.memory.bytes().check(t, length as usize).is_ok())
         {
             if let Some((_, payload)) = means.cx.wires.packets.decode(what.packet) {
-                let port = &means.ports[what.port];
+                let port = &mut means.ports[what.port];
                 let PortShares { stack, quadrant } = port.shares();
-                let places = stack.map(|number| &mut self.stacks[number].writes);
-                let quadrant = Quadrant::of(&mut self.quadrants, quadrant, means.cx.now());
+                let (params, strict) = port.for_writes();
+                let way = Way {
+                    places: stack.map(|number| &mut self.stacks[number].writes),
+                    strict: (!is_relaxed).then_some((strict, ordered)),
+                    quadrant: Quadrant::of(&mut self.quadrants, quadrant, means.cx.now()),
+                };
                 match &self.outside {
                     None => write_bytes(means.memory, target, request, payload),
                     Some(outside) => write_outside(&**outside, request, payload),
                 }
-                let shared = (places, quadrant);
-                let there = write_lines(means.memory, shared, port.params(), start, target, request);
+                let there = write_lines(means.memory, way, params, start, target, request);
                 ordered = ordered.max(there);
             }
             means.counters.device_write_bytes += u64::from(length);
         } else {
             means.counters.dropped_writes += 1;
         }
-        means.ports[what.port].intake.set_ordered(ordered);
+        means.ports[what.port].intake.set_ordered(ordered.max(before));
         if let Some(power) = &mut self.power {
             power.write_until(ordered);
         }
@@ -532,13 +539,20 @@ fn write_outside(outside: &dyn OutsideMemory, request: &MemoryRequest, payload: 
     }
 }
 
-/// When all lines of a write at `target` are globally ordered.
-///
-/// Each line takes one of the I/O stack's `places`, if these are limited, and passes the port's `quadrant`. Partially
-/// written lines are merged one after another.
+/// What the lines of a write pass on their way to memory.
+struct Way<'a> {
+    /// Places of the I/O stack, if these are limited.
+    places: Option<&'a mut WritePlaces>,
+    /// Places of strictly ordered writes, with the time when earlier ones are globally ordered; none for relaxed ones.
+    strict: Option<(&'a mut OrderedWrites, Time)>,
+    /// The port's quadrant.
+    quadrant: Option<&'a mut Quadrant>,
+}
+
+/// When all lines of a write at `target` are globally ordered. Partially written lines are merged one after another.
 fn write_lines(
     memory: &mut MemorySystem,
-    (mut places, mut quadrant): (Option<&mut WritePlaces>, Option<&mut Quadrant>),
+    Way { mut places, mut strict, mut quadrant }: Way<'_>,
     port: &RootPortParams,
     start: Time,
     target: HostPhysical,
@@ -565,12 +579,16 @@ fn write_lines(
             }
         };
         let leaves = start + waits + after;
+        let leaves = strict.as_mut().map_or(leaves, |(own, _)| own.leaves(leaves));
         let there = quadrant.as_mut().map_or(leaves, |quadrant| quadrant.write(leaves));
         let written = memory.dma_write(there, node, line_at, covers);
         if let Some(places) = &mut places {
             places.occupy(written.taken);
         }
         ordered = ordered.max(written.ready);
+        if let Some((own, before)) = &mut strict {
+            own.occupy(ordered.max(*before));
+        }
     }
     ordered
 }

@@ -23,6 +23,7 @@ mod intake;
 mod interrupts;
 mod lines;
 mod means;
+mod ordered;
 mod outside;
 mod params;
 mod peer;

@@ -34,6 +34,10 @@ pub struct RootPortParams {
     pub max_payload: u32,
     /// The port's I/O stack, if it limits devices' writes.
     pub stack: Option<StackParams>,
+    /// Lines of strictly ordered writes to memory that the port lets be on their way, if it limits them.
+    pub ordered_writes: Option<usize>,
+    /// Strictly ordered writes to peers, or the pieces of them, that the port lets be on their way, if it limits them.
+    pub ordered_peer_writes: Option<usize>,
     /// The quadrant of an I/O die that the port belongs to, if that limits what devices move to and from memory.
     pub quadrant: Option<QuadrantParams>,
     /// From global ordering of a posted write until its receive buffer is free.
@@ -85,6 +89,8 @@ impl RootPortParams {
             completions_in_order: true,
             max_payload: 256,
             stack: None,
+            ordered_writes: None,
+            ordered_peer_writes: None,
             quadrant: None,
             posted_release_latency: Duration::ZERO,
             outbound_latency: Duration::ZERO,

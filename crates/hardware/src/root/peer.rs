@@ -174,7 +174,14 @@ impl Peers {
                 let begin = (address & 3) as usize + done as usize;
                 ((at & 3) as usize, begin..begin + here as usize)
             });
-            let copy = self.send_on(means, what.packet, &Tlp { common, kind }, (what.port, to, start), part);
+            let is_strict = !common.relaxed_ordering;
+            let strict = &mut means.ports[what.port].ordered_to_peers;
+            let leaves = if is_strict { strict.leaves(start) } else { start };
+            let way = (what.port, to, leaves);
+            let (copy, there) = self.send_on(means, what.packet, &Tlp { common, kind }, way, part);
+            if is_strict {
+                means.ports[what.port].ordered_to_peers.occupy(there);
+            }
             done += here;
             if done == length {
                 // Its receive buffer is released when the last piece has left.
@@ -211,7 +218,7 @@ impl Peers {
         true
     }
 
-    /// Sends a copy of `tlp` through another port, with the payload of `packet` or `part` of it.
+    /// Sends a copy of `tlp` through another port, with the payload of `packet` or `part` of it. Returns when it is at that port's link.
     fn send_on(
         &mut self,
         means: &mut Means<'_, '_>,
@@ -219,7 +226,7 @@ impl Peers {
         tlp: &Tlp,
         (from, to, start): (u8, u8, Time),
         part: Option<(usize, std::ops::Range<usize>)>,
-    ) -> PacketId {
+    ) -> (PacketId, Time) {
         let mut bytes = std::mem::take(&mut self.payload);
         bytes.clear();
         if let Some((_, payload)) = means.cx.wires.packets.decode(packet) {
@@ -238,8 +245,9 @@ impl Peers {
         self.payload = bytes;
         let state = &means.ports[to];
         means.cx.wires.tie(state.end(), packet);
-        state.send(means.cx, start + state.params().peer_latency, packet);
-        packet
+        let there = start + state.params().peer_latency;
+        state.send(means.cx, there, packet);
+        (packet, there)
     }
 
     /// Requests pieces of peer-to-peer reads while there are free places.
@@ -389,8 +397,7 @@ fn cross(means: &mut Means<'_, '_>, (from, to): (u8, u8), at: Time, bytes: u64) 
     let there = match from_node == to_node {
         true => at,
         false => {
-            let overhead = means.memory.params().interconnect.data_header;
-            let at = means.ports[from].on_peer_link(at, bytes, overhead);
+            let at = means.ports[from].on_peer_link(at, bytes);
             means.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes))
         }
     };

@@ -13,6 +13,7 @@ use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
 
 use super::inbound::PortShares;
 use super::intake::Intake;
+use super::ordered::OrderedWrites;
 use super::posted::PostedPlaces;
 use super::{HostId, RootEvent, RootPortParams};
 use crate::bridge;
@@ -56,6 +57,10 @@ pub struct RootPort {
     is_present: bool,
     /// Requests of devices on their way to memory.
     pub(super) intake: Intake,
+    /// Strictly ordered writes on their way to memory.
+    ordered: OrderedWrites,
+    /// Strictly ordered writes on their way to peers.
+    pub(super) ordered_to_peers: OrderedWrites,
     last_completion: Time,
     /// When the interconnect's link for its peers at other sockets is free.
     peer_link_free: Time,
@@ -130,6 +135,8 @@ impl RootPort {
             latency_reports: 0,
             is_present: false,
             intake: Intake::new(&params),
+            ordered: OrderedWrites::new(params.ordered_writes),
+            ordered_to_peers: OrderedWrites::new(params.ordered_peer_writes),
             last_completion: Time::ZERO,
             peer_link_free: Time::ZERO,
             last_to_peer: Time::ZERO,
@@ -272,6 +279,17 @@ impl RootPort {
         if !cx.plan(self.end, packet, at) {
             self.send(cx, at, packet);
         }
+    }
+
+    /// What writes to memory need of the port.
+    pub(super) fn for_writes(&mut self) -> (&RootPortParams, &mut OrderedWrites) {
+        (&self.params, &mut self.ordered)
+    }
+
+    /// How long strictly ordered writes have waited for earlier ones until `now`: those to memory, and those to peers. `None` where
+    /// they never do.
+    pub fn ordered_writes_waited(&self, now: Time) -> [Option<Duration>; 2] {
+        [self.ordered.waited(now), self.ordered_to_peers.waited(now)]
     }
 
     /// How long its intake was busy up to `now`.
@@ -440,11 +458,11 @@ impl RootPort {
         self.last_to_peer
     }
 
-    /// When `bytes` for a peer at another socket, in lines with an `overhead` each, have passed the one link of the interconnect
-    /// that the port's peers use, where parallel ones are not shared.
-    pub(super) fn on_peer_link(&mut self, at: Time, bytes: u64, overhead: Bytes) -> Time {
+    /// When a TLP with so many `bytes` for a peer at another socket has passed the one link of the interconnect that the port's
+    /// peers use, where parallel ones are not shared. It goes in packets of a line: its header takes one.
+    pub(super) fn on_peer_link(&mut self, at: Time, bytes: u64) -> Time {
         let Some(rate) = self.params.peer_link else { return at };
-        let all = bytes + bytes.div_ceil(LINE).max(1) * overhead.get();
+        let all = LINE + bytes.next_multiple_of(LINE);
         self.peer_link_free = at.max(self.peer_link_free) + rate.time_for(Bytes::new(all));
         self.peer_link_free
     }

@@ -45,7 +45,7 @@ pub(super) struct WritePlaces {
 }
 
 impl WritePlaces {
-    fn new(places: usize) -> Self {
+    pub fn new(places: usize) -> Self {
         Self { free: vec![Time::ZERO; places.max(1)].into(), oldest: 0 }
     }
 

@@ -346,6 +346,11 @@ impl CpuOps for Context {
         self.advance_to(done);
     }
 
+    fn exchange(&self, at: PhysAddr, from: &[u8]) {
+        let done = self.cores.ground.exchange(self.core.get(), self.now(), at, from);
+        self.advance_to(done);
+    }
+
     fn stream(&self, at: PhysAddr, from: &[u8]) {
         let done = self.cores.ground.stream(self.core.get(), self.now(), at, from);
         self.advance_to(done);

@@ -89,14 +89,20 @@ impl Accesses<'_, '_> {
         let places = stores.places_for(bytes);
         let room = stores.make_room(self.now, places);
         self.go_on_at(room);
-        let begin = self.misses.as_ref().map_or(self.now, |buffers| self.now.max(buffers.free_at()));
-        let access = self.host.memory.core(begin, self.id, line, op);
-        let mut done = access.ready;
-        if access.source != Source::OwnCache || done > begin + self.own {
-            done = self.fetch(begin, done);
-        }
+        let done = self.own_line(line, op);
         stores.enter(self.now, places, done.max(data));
         self.now += self.issue;
+    }
+
+    /// Obtains a line to store in it. Returns when it is there.
+    #[inline]
+    fn own_line(&mut self, line: HostPhysical, op: CoreOp) -> Time {
+        let begin = self.misses.as_ref().map_or(self.now, |buffers| self.now.max(buffers.free_at()));
+        let access = self.host.memory.core(begin, self.id, line, op);
+        match access.source != Source::OwnCache || access.ready > begin + self.own {
+            true => self.fetch(begin, access.ready),
+            false => access.ready,
+        }
     }
 
     /// Takes a fill buffer for a line that missed at `begin` and arrives at `ready`. The first miss reads which buffers
@@ -187,6 +193,17 @@ impl MemoryGround for HostGround {
 
     fn store(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time {
         self.write(core, now, at, from, CoreOp::Store)
+    }
+
+    fn exchange(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time {
+        self.access(core, now, |accesses| {
+            // Stores to addresses without memory are lost.
+            let _ = accesses.host.memory.bytes_mut().write(convert::physical(at), from);
+            let done = accesses.own_line(line_of(at, 0), CoreOp::Store);
+            accesses.note_fills();
+            accesses.waited += done.since(accesses.now + accesses.own);
+            done
+        })
     }
 
     fn stream(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time {

@@ -82,6 +82,11 @@ pub trait MemoryGround {
     /// A core writes. Returns when it goes on.
     fn store(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time;
 
+    /// A core writes within a line. Returns when that is its own.
+    fn exchange(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time {
+        self.store(core, now, at, from)
+    }
+
     /// A core writes, bypassing its caches.
     fn stream(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time;
 

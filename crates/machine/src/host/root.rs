@@ -114,6 +114,13 @@ record! {
         /// Maximum cache lines of device writes in flight per stack of 16 lanes, from a request's arrival until a cache or the home's
         /// memory has accepted the line; limited by credits only if not given.
         stack_writes: Option<Figure<Count>>,
+        /// Maximum cache lines of a port's strictly ordered writes that are on their way, from their lookup until the memory's home has
+        /// ordered them, on hosts whose homes lie on several dies; as many as `stack_writes` and credits allow if not given. Writes
+        /// with relaxed ordering are not bound by it.
+        ordered_writes: Option<Figure<Count>>,
+        /// The same for writes to devices below other root ports, or the pieces (`peer_write`) into which these are split, until they
+        /// can be sent there.
+        ordered_peer_writes: Option<Figure<Count>>,
         /// What the root ports of one quadrant of an I/O die can read from memory together, and write to it at the same time; limited
         /// by links alone if not given. Ports say their `quadrant`.
         quadrant_rate: Option<Figure<ByteRate>>,
@@ -165,6 +172,10 @@ record! {
         check.require_within("posted_places", places, (1, 4096), "places are too many");
         if let Some(writes) = &root.stack_writes {
             check.require_within("stack_writes", writes.value.get().into(), (1, 4096), "places are not possible");
+        }
+        for (key, writes) in [("ordered_writes", &root.ordered_writes), ("ordered_peer_writes", &root.ordered_peer_writes)] {
+            let places = writes.as_ref().map_or(1, |places| places.value.get());
+            check.require_within(key, places.into(), (1, 4096), "places are not possible");
         }
         check.require_completion_timeout(root.completion_timeout.as_ref());
         if let Some(penalty) = &root.long_header_penalty {
@@ -225,6 +236,9 @@ record! {
         mrrs_bytes: Figure<PayloadLimit>,
         /// Read completion boundary (bytes).
         rcb_bytes: Figure<CompletionBoundary>,
+        /// Width of the port's transmitter: each TLP takes whole units of it on the link. 16 B if not given (fitted: Xeon E5 and E3 send
+        /// 288 bytes for a completion of 256).
+        transmit_width: Option<Figure<Bytes>>,
         /// Receive buffer space that the port advertises.
         credits: Credits,
         /// Time from the last symbol of a TLP leaving one end until the other end has it.
@@ -302,6 +316,13 @@ fn check_port(port: &RootPort, check: &mut Check<'_>) {
     let quadrant = port.quadrant.as_ref().map_or(0, |quadrant| quadrant.value);
     check.require_within("quadrant", quadrant.into(), (0, 15), "are no quadrants of a die");
     check.require_within("slots", port.count().into(), (1, 32), "slots are not possible");
+    let width = port.transmit_width.as_ref().map_or(16, |width| width.value.get());
+    check.require(
+        width.is_power_of_two() && width <= 64,
+        "transmit_width",
+        format!("{width} B is no width of a data path"),
+        "a power of two from 1 B to 64 B",
+    );
     port.credits.check_expressible(port.generation.value.get(), check);
     port.credits.check_room(port.mps_bytes.value, check);
     check.require_within(

@@ -175,6 +175,14 @@ impl Resource {
             Kind::RootPort if part == "peer-writes" => {
                 format!("the path to other devices in {host}'s root {owner}")
             }
+            Kind::RootPort if part == "ordered-writes" => {
+                format!("the order of writes to memory at {host}'s root {owner}, which are not relaxed")
+            }
+            Kind::RootPort if part == "ordered-peer-writes" => {
+                format!(
+                    "the order of writes to other devices at {host}'s root {owner}, which are not relaxed"
+                )
+            }
             Kind::RootPort if owner.starts_with("quadrant") => {
                 format!("{part} of memory through {owner} of {host}'s I/O die")
             }

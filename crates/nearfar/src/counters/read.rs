@@ -235,6 +235,13 @@ impl Reading {
             let peers = port.peer_writes_busy(now);
             reading.time(format!("port{number}/peer-writes-busy"), peers);
             reading.used(Kind::RootPort, format!("port{number}/peer-writes"), 1, peers.as_ps().into());
+            for (what, waited) in
+                ["ordered-writes", "ordered-peer-writes"].into_iter().zip(port.ordered_writes_waited(now))
+            {
+                let Some(waited) = waited else { continue };
+                reading.time(format!("port{number}/{what}-waited"), waited);
+                reading.used(Kind::RootPort, format!("port{number}/{what}"), 1, waited.as_ps().into());
+            }
         }
         for (number, ways) in host.quadrants_busy(now).enumerate() {
             for (way, busy) in ["reads", "writes"].into_iter().zip(ways) {

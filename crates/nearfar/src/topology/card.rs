@@ -14,6 +14,7 @@ use hardware::link::LinkId;
 use machine::{
     DeviceMemory, Figure, InterfaceTiming, LinkCapability, LinkGeneration, LinkWidth, Part, RootPort,
 };
+use platform::device::DmaAttributes;
 use units::Duration;
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
@@ -76,7 +77,8 @@ pub fn endpoint_params(part: &Part) -> EndpointParams {
     plain!(engine => EndpointParams {
         tags, read_buffer, max_read_request, issue_interval, tag_release, writes_in_hand,
         completion_timeout: completion_timeout(part),
-        config_latency: given(&engine.config_latency, CONFIG_LATENCY)
+        config_latency: given(&engine.config_latency, CONFIG_LATENCY),
+        attributes: attributes(&part.link)
     })
 }
 
@@ -150,6 +152,16 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
         mover,
         pcie: endpoint_port(&part.link, generation, width),
         ids: CARD_IDS,
+    }
+}
+
+/// Attributes that a part gives to requests for payload.
+pub fn attributes(link: &LinkCapability) -> DmaAttributes {
+    DmaAttributes {
+        relaxed_ordering: given(&link.relaxed_ordering, false),
+        no_snoop: given(&link.no_snoop, false),
+        id_based_ordering: given(&link.id_based_ordering, false),
+        translated: false,
     }
 }
 

@@ -28,7 +28,8 @@ use thiserror::Error;
 use wire::pcie::{Generation, Width};
 
 pub use card::{
-    CARD_IDS, card_params, completion_timeout, endpoint_params, endpoint_port, negotiate, plug as plug_card,
+    CARD_IDS, attributes, card_params, completion_timeout, endpoint_params, endpoint_port, negotiate,
+    plug as plug_card,
 };
 pub use iommu::iommu_params;
 pub use memory::{memory_params, memory_ranges};

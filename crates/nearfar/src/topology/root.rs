@@ -10,7 +10,8 @@ use wire::pcie::{Generation, Width};
 
 use crate::plain::{Plain, given, narrow, plain};
 
-/// Data path width of a root port's transmitter; completions occupy whole beats (fitted: 288 wire bytes for 256).
+/// Data path width of a root port's transmitter, for ports that state none; completions occupy whole beats (fitted: 288 wire bytes
+/// for 256).
 const ROOT_PORT_BEAT: u32 = 16;
 
 /// Lanes of one stack of the I/O controller, whose root ports share its write buffer (Intel Xeon Processor Scalable Family uncore
@@ -39,6 +40,8 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
             own_lanes: port.width.value.get(),
             write_places: writes.plain(),
         }),
+        ordered_writes: root.ordered_writes.plain(),
+        ordered_peer_writes: root.ordered_peer_writes.plain(),
         quadrant: port.quadrant.as_ref().zip(root.quadrant_rate.as_ref()).map(|(number, rate)| {
             QuadrantParams { number: narrow(number.value), rate: rate.value }
         }),
@@ -112,7 +115,7 @@ pub fn link_params(
         width,
         latency: given(&device.latency, port.link_latency.value),
         // The card's own transmitter is part of its core.
-        beats: [ROOT_PORT_BEAT, 1],
+        beats: [port.transmit_width.as_ref().map_or(ROOT_PORT_BEAT, Plain::plain), 1],
         receivers: [
             receiver(&port.credits, &port.ack_delay, &port.credit_update_delay),
             receiver(&device.credits, device_acks, device_updates),

@@ -9,8 +9,9 @@
 //! | `mod` | contexts and their channels |
 //! | `stream` | streams and events |
 //! | `flows` | copies at once |
-//! | `bandwidth`, `copy`, `nvbandwidth`, `peers`, `pingpong`, `train` | programs |
+//! | `all_reduce`, `bandwidth`, `copy`, `nvbandwidth`, `peers`, `pingpong`, `train` | programs |
 
+pub mod all_reduce;
 pub mod bandwidth;
 pub mod copy;
 mod flows;

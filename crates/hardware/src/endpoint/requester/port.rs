@@ -84,14 +84,23 @@ impl RequesterPort {
         set.copied().unwrap_or(Some(self.params.completion_timeout))
     }
 
-    /// Attributes of a request, limited to what the host allows.
+    /// Attributes of a request, limited to what the part sets and the host allows.
     #[inline(always)]
     pub fn common(&self, attributes: DmaAttributes) -> Common {
-        let allowed = &self.allowance;
+        let (own, allowed) = (&self.params.attributes, &self.allowance);
+        let has = |wanted: bool, own: bool, allowed: bool| wanted && own && allowed;
         Common {
-            relaxed_ordering: attributes.relaxed_ordering && allowed.relaxed_ordering,
-            no_snoop: attributes.no_snoop && allowed.no_snoop,
-            id_based_ordering: attributes.id_based_ordering && allowed.id_based_ordering,
+            relaxed_ordering: has(
+                attributes.relaxed_ordering,
+                own.relaxed_ordering,
+                allowed.relaxed_ordering,
+            ),
+            no_snoop: has(attributes.no_snoop, own.no_snoop, allowed.no_snoop),
+            id_based_ordering: has(
+                attributes.id_based_ordering,
+                own.id_based_ordering,
+                allowed.id_based_ordering,
+            ),
             address_type: match attributes.translated {
                 true => AddressType::Translated,
                 false => AddressType::Untranslated,

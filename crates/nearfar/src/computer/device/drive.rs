@@ -9,7 +9,7 @@ use wire::pcie::{Generation, Width};
 use super::Slot;
 use crate::computer::ComputerError;
 use crate::plain::{Plain, given, pci_id, plain};
-use crate::topology::{TopologyError, endpoint_port};
+use crate::topology::{TopologyError, attributes, endpoint_port};
 
 /// Bytes that a power cut does not tear (assumed: a page, as enterprise drives have it; AWUPF of the P4800X is not known).
 const ATOMIC: u64 = 4096;
@@ -34,7 +34,8 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
     });
     let device = Nvme::new(params, slot.blocks.open(setup.backing.as_ref(), capacity)?)
         .map_err(|error| TopologyError::Card(error.to_string()))?;
-    let core = EndpointParams::ideal(drive.controller.tags.value.get() as u16);
+    let tags = drive.controller.tags.value.get() as u16;
+    let core = EndpointParams { attributes: attributes(&drive.link), ..EndpointParams::ideal(tags) };
     Ok(slot.fabric.add_endpoint(core, &links, Box::new(device)))
 }
 

@@ -8,7 +8,7 @@ use wire::pcie::{Generation, Width};
 
 use super::Slot;
 use crate::plain::{Plain, given, narrow, pci_id, plain};
-use crate::topology::{TopologyError, endpoint_port};
+use crate::topology::{TopologyError, attributes, endpoint_port};
 
 pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&gpu.link);
@@ -25,6 +25,7 @@ fn endpoint_params(gpu: &Gpu) -> EndpointParams {
     EndpointParams {
         max_read_request: engine.read_request.plain(),
         issue_interval: engine.read_interval.value,
+        attributes: attributes(&gpu.link),
         ..EndpointParams::ideal(narrow(tags))
     }
 }

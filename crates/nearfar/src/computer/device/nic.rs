@@ -16,7 +16,7 @@ use wire::pcie::{Generation, Width};
 
 use super::{Slot, kpio};
 use crate::plain::{Plain, given, pci_id, plain};
-use crate::topology::{TopologyError, endpoint_port};
+use crate::topology::{TopologyError, attributes, endpoint_port};
 
 pub fn plug(
     mut slot: Slot<'_>,
@@ -33,7 +33,8 @@ pub fn plug(
     let params = nic_params(nic, links.len() as u8, generation, width, address);
     let (device, handle) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
-    let core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
+    let tags = nic.controller.tags.value.get() as u16;
+    let core = EndpointParams { attributes: attributes(&nic.link), ..EndpointParams::ideal(tags) };
     Ok((slot.fabric.add_endpoint(core, &links, Box::new(device)), handle))
 }
 
