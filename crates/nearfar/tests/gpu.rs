@@ -335,6 +335,6 @@ fn polled_queues_keep_drives_busy() {
     // As many queues of one drive as cores.
     let (shared, _) = iops(1, "0-1", 512);
     assert!((shared / one - 1.0).abs() < 0.05, "{shared} {one}");
-    let (_, large) = iops(1, "0", 16 << 10);
+    let (_, large) = iops(1, "0", 4 << 10);
     assert!((12.0..14.8).contains(&large), "{large}");
 }
