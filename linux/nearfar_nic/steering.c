@@ -4,7 +4,7 @@
 #include <linux/jhash.h>
 #include <linux/rtnetlink.h>
 #include <net/flow_dissector.h>
-#if __has_include(<net/rps.h>)
+#ifdef NFN_RPS_HEADER
 #include <net/netdev_rx_queue.h>
 #include <net/rps.h>
 #endif
