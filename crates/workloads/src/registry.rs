@@ -140,7 +140,7 @@ const COUNTERPARTS: &[(&[&str], &str)] = &[
     ),
     (&["redis-server", "redis-benchmark", "wrk", "ab", "nginx"], "`memcached` with `memaslap`"),
     (&["sysbench", "mbw", "lmbench", "bw_mem"], "`stream`, `mlc` and `lat_mem_rd` measure memory"),
-    (&["nvbandwidth", "gpu_burn"], "`bandwidthTest` and `p2pBandwidthLatencyTest`"),
+    (&["gpu_burn"], "`bandwidthTest`, `nvbandwidth` and `p2pBandwidthLatencyTest`"),
     (&["trex", "t-rex-64", "MoonGen", "l3fwd"], "a `[[generator]]` with `dpdk-testpmd` or `l2fwd`"),
     (&["tcpdump", "tshark"], "a `[[capture]]` of the scenario, or `nearfar trace`"),
     (

@@ -1,8 +1,9 @@
 //! Fits what tests of memory determine: idle latencies of Intel's MLC, of a node's own memory and of another one's, and
-//! those of lines that another core of the node has.
+//! those of lines that another core of the node has, also of `core-to-core-latency`.
 //!
 //! Latency changes with a figure by a known multiple, so a few steps of that slope end where simulated and measured agree.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use machine::{Determined, Doc, Kind, Listed, Machine, Provenance, figures};
@@ -38,7 +39,7 @@ const AIMS: [MemoryAim; 3] = [
     },
     MemoryAim {
         path: "host.llc.core_snoop",
-        is_of: |title| title == "cache to cache, hitm",
+        is_of: |title| ["cache to cache, hitm", "core to core, same node"].contains(&title),
         slope: 1.0,
         what: "another core's line",
     },
@@ -98,7 +99,7 @@ fn means(tests: &[ToolComparison], aim: &MemoryAim) -> Option<(usize, f64, f64)>
     (!both.is_empty()).then_some((both.len(), sum.0 / count, sum.1 / count))
 }
 
-/// Fits a machine to outputs of Intel's MLC.
+/// Fits a machine to outputs of Intel's MLC and of `core-to-core-latency`.
 ///
 /// # Errors
 /// If an output is of another tool, no machine is named, or the machine's file is wrong.
@@ -129,6 +130,8 @@ pub fn fit_memory(
         }
         reports.push((path.clone(), ToolReport { tests, ..report }));
     }
+    let tools = reports.iter().map(|(_, report)| report.tool).collect::<BTreeSet<_>>();
+    let tools = tools.into_iter().collect::<Vec<_>>().join(" and ");
     let mut doc = Doc::<Machine>::load(&options.library, base)?;
     let content = doc.read()?;
     let listed = figures(&content);
@@ -156,7 +159,7 @@ pub fn fit_memory(
         };
         match approach(aim, figure, now_ns, &mut set, &simulate)? {
             Ok(found) => {
-                doc.set_figure(aim.path, &found.after, stated(&found))?;
+                doc.set_figure(aim.path, &found.after, stated(&found, &tools))?;
                 fitted.push(found);
             }
             Err(why) => problems.push(format!("{}: {why}", aim.path)),
@@ -227,9 +230,9 @@ fn approach(
 }
 
 /// Where the value is from.
-fn stated(found: &MemoryFigure) -> Provenance {
+fn stated(found: &MemoryFigure, tools: &str) -> Provenance {
     let source = format!(
-        "fitted: Intel MLC, {} latencies of {:.1} ns in the mean, simulated {:.1} ns",
+        "fitted: {tools}, {} latencies of {:.1} ns in the mean, simulated {:.1} ns",
         found.tests, found.measured_ns, found.after_ns
     );
     Provenance {

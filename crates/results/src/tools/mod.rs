@@ -10,8 +10,10 @@
 //! | `sockperf` | summaries and percentiles |
 //! | `gpu` | nvbandwidth's text and JSON, `p2pBandwidthLatencyTest` |
 //! | `memory` | Intel MLC, STREAM |
+//! | `core_to_core` | `core-to-core-latency`'s CSV and table |
 //! | `wire` | testpmd's statistics, perftest, `ntb_perf` |
 
+mod core_to_core;
 mod fio;
 mod gpu;
 mod iperf;
@@ -117,7 +119,7 @@ pub enum ToolError {
     /// The format is not known.
     #[error(
         "its format is not known: a directory of pcie-bench, or an output of fio (--output-format=json), iperf3 -J, netperf, sockperf, \
-         perftest, nvbandwidth, p2pBandwidthLatencyTest, Intel MLC, STREAM, ntb_perf or testpmd"
+         perftest, nvbandwidth, p2pBandwidthLatencyTest, Intel MLC, STREAM, core-to-core-latency, ntb_perf or testpmd"
     )]
     Unknown,
     /// It is JSON that ends early or is damaged.
@@ -176,6 +178,7 @@ fn from_text(text: &str) -> ToolRead {
         gpu::from_text,
         memory::mlc,
         memory::stream,
+        core_to_core::from_text,
         wire::perftest,
         wire::ntb_perf,
         wire::testpmd,
