@@ -508,6 +508,7 @@ impl Change {
                 }
                 Value::List(items) => self.item(items, depth)?,
                 value => {
+                    self.check_value_only(value, depth)?;
                     *value = self.value.clone();
                     return Ok(());
                 }
@@ -518,9 +519,22 @@ impl Change {
                 table.insert(last.clone(), self.figure());
             }
             Value::List(items) => *self.item(items, above.len())? = self.figure().node,
-            value => *value = self.value.clone(),
+            value => {
+                self.check_value_only(value, above.len())?;
+                *value = self.value.clone();
+            }
         }
         Ok(())
+    }
+
+    /// Below what is neither a table nor a list, there is at most its value.
+    fn check_value_only(&self, value: &Value, depth: usize) -> Result<(), Box<Diagnostic>> {
+        if self.path[depth..] == ["value"] {
+            return Ok(());
+        }
+        let (above, below) = (self.path[..depth].join("."), self.path[depth..].join("."));
+        let wrong = format!("`{above}` is {}, which has no `{below}`", value.type_name());
+        Err(Box::new(Diagnostic::new(&self.key, wrong).help(format!("set `{above}` itself, or another key"))))
     }
 
     /// The item of a list addressed by the path's segment at `depth`: by index or `name`.

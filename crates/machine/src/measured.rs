@@ -189,6 +189,9 @@ pub fn find_card(library: &Library, card: &str) -> Result<Doc<Part>, Diagnostics
             return Doc::load(library, name);
         }
     }
-    let help = format!("name one with --card: {}", suggest::list(names.iter().map(String::as_str)));
+    let help = format!(
+        "there are {}; `nearfar compare --card` names one",
+        suggest::list(names.iter().map(String::as_str))
+    );
     Err(Diagnostics::about(card, format!("no part file is about a `{card}`"), Some(help)))
 }

@@ -272,6 +272,11 @@ fn written(name: &str, line: &str, said: &Said, relative: &Machine) -> String {
     figure(&mut text, "core.count", said.cores.map(|cores| cores.to_string()), given);
     figure(&mut text, "core.frequency", said.clock.map(|clock| quoted(clock.to_string())), given);
     figure(&mut text, "llc.size", said.llc.map(|size| quoted(size.to_string())), given);
+    if let Some((ways, slices)) = said.llc.and_then(|size| cache_shape(size, relative)) {
+        let source = "assumed: what divides a cache of that size";
+        figure(&mut text, "llc.ways", Some(ways.to_string()), source);
+        figure(&mut text, "llc.slices", Some(slices.to_string()), source);
+    }
     // A directory has to know the lines of all private caches.
     if let (Some(cores), Some(filter)) = (said.cores, &host.llc.snoop_filter_size) {
         let size = filter.value.get() / u64::from(host.core.count.value.get()) * u64::from(cores);
@@ -287,7 +292,7 @@ fn written(name: &str, line: &str, said: &Said, relative: &Machine) -> String {
         figure(&mut text, "dram.channel_bandwidth", Some(value), &source);
     }
     figure(&mut text, "dram.size", said.memory.map(|size| quoted(size.to_string())), given);
-    if sockets > 1 && sockets != host.sockets.value.get() {
+    if host.interconnect.is_some() && sockets != host.sockets.value.get() {
         let pairs = (0..sockets).flat_map(|a| (a + 1..sockets).map(move |b| format!("[{a}, {b}]")));
         let pairs = format!("[{}]", pairs.collect::<Vec<_>>().join(", "));
         let source = "assumed: every two sockets are joined";
@@ -301,8 +306,36 @@ fn written(name: &str, line: &str, said: &Said, relative: &Machine) -> String {
     figure(&mut text, "interconnect.bandwidth", between, given);
     if !said.slots.is_empty() {
         write_slots(&mut text, said, sockets, relative);
+    } else {
+        for (name, _) in host.port.iter().filter(|(_, port)| port.socket.value >= sockets) {
+            write_no_slot(&mut text, name);
+        }
     }
     text
+}
+
+/// Ways and slices for a last-level cache of a size, as near to a machine's as can be; `None` if the machine's own
+/// divide it, or none do. Each slice has sets as a power of two.
+fn cache_shape(size: Bytes, relative: &Machine) -> Option<(u64, u64)> {
+    let llc = &relative.host.llc;
+    let own = (u64::from(llc.ways.value.get()), u64::from(llc.slices.value.get()));
+    let all = (4..=32_u64).flat_map(|ways| (1..=16_u64).map(move |slices| (ways, slices)));
+    let divides = |&(ways, slices): &(u64, u64)| {
+        let unit = 64 * ways * slices;
+        size.get() % unit == 0 && (size.get() / unit).is_power_of_two()
+    };
+    let best =
+        all.filter(divides).min_by_key(|(ways, slices)| (ways.abs_diff(own.0), slices.abs_diff(own.1)))?;
+    (best != own).then_some(best)
+}
+
+/// A slot of the relative that the machine has not.
+fn write_no_slot(text: &mut String, name: &str) {
+    let source = "assumed: the line names no such slot";
+    let _ = write!(
+        text,
+        "\n[host.port.{name}]\nslots = {{ value = 0, source = \"{source}\" }}\nsocket = {{ value = 0, source = \"{source}\" }}\n"
+    );
 }
 
 /// The rate of a slot, in units that cancel out.
@@ -346,10 +379,7 @@ fn write_slots(text: &mut String, said: &Said, sockets: u32, relative: &Machine)
     }
     let written: BTreeMap<&str, ()> = all.iter().map(|(name, ..)| (name.as_str(), ())).collect();
     for name in ports.keys().filter(|name| !written.contains_key(name.as_str())) {
-        let _ = write!(
-            text,
-            "\n[host.port.{name}]\nslots = {{ value = 0, source = \"assumed: the line names no such slot\" }}\n"
-        );
+        write_no_slot(text, name);
     }
     for (name, socket, share, slots) in &all {
         let extends =
@@ -412,6 +442,25 @@ mod tests {
         let of =
             |path: &str| all.iter().find(|figure| figure.path == path).unwrap().provenance.source.clone();
         assert_eq!(of("host.core.count"), "assumed: the line says so");
+    }
+
+    #[test]
+    fn one_socket_needs_nothing_between() {
+        for line in
+            ["sockets:1 cores:64 mem:12ch ddr5-4800 slots:8x16g5", "sockets:1 cores:16 mem:2ch ddr4-3200"]
+        {
+            let machine = made(line);
+            assert_eq!(machine.host.sockets.value.get(), 1);
+            assert!(machine.host.port.values().all(|port| port.socket.value == 0), "{line}");
+        }
+    }
+
+    #[test]
+    fn caches_of_real_sizes_have_ways_and_slices() {
+        for (cores, size) in [(20, "27.5"), (24, "36"), (32, "48"), (32, "60"), (40, "60"), (64, "256")] {
+            let machine = made(&format!("sockets:2 cores:{cores} llc:{size}MiB mem:8ch ddr4-3200"));
+            assert_eq!(machine.host.llc.size.value.to_string(), format!("{size} MiB"));
+        }
     }
 
     #[test]

@@ -25,6 +25,15 @@ fn what_is_set_is_got() {
     assert_eq!(machine.host.port["slot-socket1"].mps_bytes.value.get(), 256);
 }
 
+/// A key below a text is a mistake, and the text stays.
+#[test]
+fn nothing_is_below_a_text() {
+    let mut doc = t430();
+    doc.set("host.cpu.nonsense", "4 GHz").unwrap();
+    let wrong = doc.read().unwrap_err().to_string();
+    assert!(wrong.contains("`host.cpu` is text, which has no `nonsense`"), "{wrong}");
+}
+
 #[test]
 fn a_fitted_figure_is_written_with_its_statement_and_comments_stay() {
     let text = "# A machine.\nname = \"mine\"\nextends = \"dell-t430\"\nsummary = \"Mine\"\n\n\

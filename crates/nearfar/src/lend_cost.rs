@@ -31,6 +31,8 @@ pub struct ProgramCost {
     pub run: String,
     /// What it measured, and the time of cores that it took.
     pub rows: Vec<CostRow>,
+    /// What binds, with an own device and with a lent one.
+    pub binds: [String; 2],
 }
 
 /// What it costs to use a function of another host.
@@ -48,11 +50,14 @@ pub struct LendCost {
     pub hops: (usize, usize),
     /// The programs that use it.
     pub programs: Vec<ProgramCost>,
+    /// How the two runs differ besides the loan.
+    pub notes: Vec<String>,
     /// Failed programs, with the reason.
     pub failed: Vec<String>,
 }
 
 /// Simulates a scenario that lends a function, and once more without the loan and with the same programs at the lender.
+/// What else runs on the borrower is left out of both.
 ///
 /// # Errors
 /// If the scenario is invalid, lends nothing, or no program uses what is lent.
@@ -65,10 +70,10 @@ pub fn cost(
 ) -> Result<LendCost, ExperimentError> {
     let mut doc = Doc::<ComputerScenario>::load(library, name)?;
     crate::experiment::set_all(&mut doc, option, changes)?;
-    let setup = ComputerSetup::load(library, &doc)?;
+    let mut setup = ComputerSetup::load(library, &doc)?;
     computer::check(&setup)?;
     let wrong = |message: &str, help: &str| Diagnostics::about(name, message, Some(help.to_owned()));
-    let Some(borrow) = setup.cluster.borrows.first() else {
+    let Some(borrow) = setup.cluster.borrows.first().cloned() else {
         return Err(wrong("it lends nothing", "add a [[borrow]], as lend-nvme has one").into());
     };
     let mut own = doc.clone();
@@ -76,7 +81,7 @@ pub fn cost(
     // The run with the loan writes it.
     own.remove("capture")?;
     let at_home = ComputerSetup::load(library, &own)?;
-    let moved = programs_of(&setup, borrow, &at_home);
+    let moved = programs_of(&setup, &borrow, &at_home);
     if moved.is_empty() {
         return Err(wrong(
             "no program of the borrower uses what it borrows",
@@ -84,19 +89,30 @@ pub fn cost(
         )
         .into());
     }
-    let lender = &setup.hosts[borrow.lender];
+    let lender = setup.hosts[borrow.lender].name.clone();
     for (number, line) in &moved {
-        own.set(&format!("program.{number}.host"), &format!("{:?}", lender.name))?;
+        own.set(&format!("program.{number}.host"), &format!("{lender:?}"))?;
         own.set(&format!("program.{number}.run"), &crate::experiment::toml_string(line))?;
     }
-    let at_home = ComputerSetup::load(library, &own)?;
+    let mut at_home = ComputerSetup::load(library, &own)?;
+    let is_compared = |number: usize| moved.iter().any(|(own, _)| *own == number);
+    let stays: Vec<bool> = (0..)
+        .zip(&setup.programs)
+        .map(|(number, own)| own.host != borrow.by || is_compared(number))
+        .collect();
+    for programs in [&mut setup.programs, &mut at_home.programs] {
+        let mut stay = stays.iter();
+        programs.retain(|_| stay.next() == Some(&true));
+    }
     computer::check(&at_home)?;
     let mut counts = computer::run_all(&[&at_home, &setup], name, progress).into_iter();
     let (Some(own), Some(lent)) = (counts.next(), counts.next()) else {
         return Err(wrong("it was not simulated", "try again").into());
     };
     let (own, lent) = (own?, lent?);
-    let program = |(number, _): &(usize, String)| program_cost(*number, &own, &lent);
+    let program = |(number, _): &(usize, String)| {
+        program_cost(stays[..*number].iter().filter(|stays| **stays).count(), &own, &lent)
+    };
     let failures = |which: &'static str, counts: &Counts| {
         let failure = |done: &FinishedProgram| {
             done.failure().map(|failure| format!("{which}, {}: {}: {failure}", done.host, done.run))
@@ -106,13 +122,34 @@ pub fn cost(
     let by = &setup.hosts[borrow.by];
     Ok(LendCost {
         function: borrow.name.value.clone(),
-        lender: lender.name.clone(),
+        notes: differences(&setup, &borrow),
         borrower: borrow.vm.map_or_else(|| by.name.clone(), |vm| format!("{}/{}", by.name, by.vms[vm].name)),
-        hops: hops(&setup.cluster, borrow),
+        hops: hops(&setup.cluster, &borrow),
         programs: moved.iter().filter_map(program).collect(),
         failed: [failures("own", &own), failures("lent", &lent)].concat(),
+        lender,
         setup,
     })
+}
+
+/// How the lender differs from the borrower besides the loan.
+fn differences(setup: &ComputerSetup, borrow: &BorrowSetup) -> Vec<String> {
+    let (by, lender) = (&setup.hosts[borrow.by], &setup.hosts[borrow.lender]);
+    let mut notes = Vec::new();
+    if by.iommu != lender.iommu {
+        notes.push(format!(
+            "the IOMMU of {} is {}, that of {} {}: part of the difference is theirs; `--set host.{}.iommu={}` makes them alike",
+            by.name, by.iommu, lender.name, lender.iommu, lender.name, by.iommu
+        ));
+    }
+    if let Some(vm) = borrow.vm {
+        let guest = &by.vms[vm].name;
+        notes.push(format!(
+            "lent, it is used in guest {guest}, own, by {} itself: part of the difference is the guest's",
+            lender.name
+        ));
+    }
+    notes
 }
 
 /// The programs that use a borrowed function, with their command lines at the lender: those that name a drive of the
@@ -135,7 +172,8 @@ fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSe
             let borrowed =
                 disks.iter().find(|disk| disk.name == device || disk.id.as_deref() == Some(device))?;
             let home = lenders.iter().find(|disk| disk.id.is_some() && disk.id == borrowed.id)?;
-            Some(format!("{option}{}/dev/{}", if option.is_empty() { "" } else { "=" }, home.name))
+            let is_lent = home.device == Some((borrow.lender, borrow.function.device));
+            is_lent.then(|| format!("{option}{}/dev/{}", if option.is_empty() { "" } else { "=" }, home.name))
         });
         let words: Vec<(Option<String>, &str)> = words.zip(line.split(' ')).collect();
         let uses = words.iter().any(|(changed, _)| changed.is_some());
@@ -144,7 +182,12 @@ fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSe
     };
     let named: Vec<_> = own.iter().filter_map(at_lender).collect();
     match named.is_empty() {
-        true => own.into_iter().map(|(number, line)| (number, line.to_owned())).collect(),
+        // Those of drives are about another device.
+        true => own
+            .into_iter()
+            .filter(|(_, line)| !line.contains("/dev/"))
+            .map(|(number, line)| (number, line.to_owned()))
+            .collect(),
         false => named,
     }
 }
@@ -182,6 +225,10 @@ fn program_cost(number: usize, own: &Counts, lent: &Counts) -> Option<ProgramCos
         let readings = report.readings.iter().filter(|reading| reading.way.is_none()).cloned();
         Some((done.run.clone(), readings.chain(cpu(counts, number, &done.host, &report.readings)).collect()))
     };
+    let binds = [own, lent].map(|counts| {
+        let counted = counts.counted.iter().find(|counted| counted.program == number);
+        counted.map_or(String::new(), |counted| counted.window.binding(counts.host_of(number)).sentence())
+    });
     let ((_, own), (run, lent)) = (of(own)?, of(lent)?);
     let row = |reading: &Reading| {
         let other =
@@ -189,7 +236,7 @@ fn program_cost(number: usize, own: &Counts, lent: &Counts) -> Option<ProgramCos
         let (quantity, unit) = (reading.quantity.clone(), reading.unit);
         Some(CostRow { quantity, unit, own: other.value, lent: reading.value })
     };
-    Some(ProgramCost { run, rows: lent.iter().filter_map(row).collect() })
+    Some(ProgramCost { run, rows: lent.iter().filter_map(row).collect(), binds })
 }
 
 /// The time of cores that its host spent while a program ran: as a share of one core, and for each operation.

@@ -59,8 +59,10 @@ fn of_a_card() {
     let lookups = |ns: u32| change("change.host.llc.device_service", &format!("\"{ns} ns\""));
     let intake = |ns: u32| change("change.host.root_complex.intake_per_request", &format!("\"{ns} ns\""));
     let (slow_lookups, lookups) = (lookups(30), lookups(24));
+    let places = |count: u32| change("change.host.iommu.read_depth", &count.to_string());
+    let (few_places, more_places) = (places(3), places(4));
     let (slow_intake, intake) = (intake(30), intake(24));
-    let cases: [(&str, String, &str, Kind, &str, &str); 9] = [
+    let cases: [(&str, String, &str, Kind, &str, &str); 10] = [
         ("the LLC's port", read(small), &slow_lookups, Kind::Llc, &lookups, &tags),
         ("a root port's intake", read(small), &slow_intake, Kind::RootPort, &intake, &tags),
         ("few credits for data", write.to_owned(), &few_data, Kind::Credits, &more_data, &tags),
@@ -70,6 +72,7 @@ fn of_a_card() {
         ("remote reads", read(&format!("{small}\n{remote}")), "", Kind::Tags, &tags, &drain),
         ("large reads", read(large), "", Kind::Link, &(wide.clone() + &drain + &drain_bytes), &tags),
         ("misses of the IOTLB", read(pages), "", Kind::Walkers, &walkers, &tags),
+        ("few places of the IOMMU", read(pages), &few_places, Kind::Translations, &more_places, &tags),
     ];
     for (name, test, keys, kind, more, other) in cases {
         let (binds, before) = bench(&test, keys);
@@ -100,6 +103,9 @@ fn of_every_kind_of_row() {
         Kind::Buffer => change("change_card.dma_engine.read_buffer", "\"32 KiB\""),
         Kind::Link => change("change_card.link.width", "16"),
         Kind::Walkers => change("change.host.iommu.walkers", "24"),
+        Kind::Translations => {
+            change("change.host.iommu.read_depth", "64") + &change("change.host.iommu.write_depth", "64")
+        }
         other => panic!("no row has shown {other:?} yet"),
     };
     let places = [

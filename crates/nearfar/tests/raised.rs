@@ -170,6 +170,10 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
         Kind::Lookups => {
             shorter(&mut setup.hosts[number].machine.host.iommu.as_mut()?.lookup_interval.value);
         }
+        Kind::Translations => {
+            let iommu = setup.hosts[number].machine.host.iommu.as_mut()?;
+            more(if part == "reads" { &mut iommu.read_depth.value } else { &mut iommu.write_depth.value });
+        }
         Kind::Walkers => more(&mut setup.hosts[number].machine.host.iommu.as_mut()?.walkers.value),
         Kind::Llc => shorter(&mut setup.hosts[number].machine.host.llc.device_service.value),
         Kind::Ring => {

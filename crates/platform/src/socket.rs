@@ -52,6 +52,8 @@ pub struct InetCounters {
     pub tcp_timeouts: u64,
     /// Tail loss probes sent (Linux: `TCPLossProbes`).
     pub tcp_tail_probes: u64,
+    /// Segments sent again (Linux: `TcpRetransSegs`).
+    pub tcp_segments_again: u64,
     /// TCP packets sent, each of one or more segments.
     pub tcp_packets_out: u64,
     /// Resets sent.

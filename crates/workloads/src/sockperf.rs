@@ -6,7 +6,7 @@
 //! | `under-load`, `ul` | sends at a rate, and asks for the echo of each 100th message |
 //! | `throughput`, `tp` | sends at a rate, the highest by default, without echoes |
 //!
-//! As in the original, latency is half the round trip, and a message starts with a header of 14 bytes with its number.
+//! As in the original, latency is half the round trip without `--full-rtt`, and a message starts with a header of 14 bytes with its number.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -43,7 +43,6 @@ const PATIENCE: Duration = Duration::from_ms(1);
 /// Options without an effect of their own here.
 pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::harmless("--full-log FILE", "all samples are in the records of --json"),
-    Unmodelled::harmless("--full-rtt", "latency is reported as half the round trip"),
     Unmodelled::harmless("--giga-size", "throughput is reported in Mbit/s"),
     Unmodelled::harmless("--increase_output_precision", "values have all their digits"),
     Unmodelled::harmless("--output_precision N", "values have all their digits"),
@@ -130,6 +129,9 @@ struct SockperfClient {
     /// Bytes per message; 14 is the size of the original's header.
     #[arg(short = 'm', long = "msg-size", default_value_t = HEADER, value_parser = clap::value_parser!(u32).range(14..=MOST))]
     message: u32,
+    /// Report whole round trips, not half of each.
+    #[arg(long)]
+    full_rtt: bool,
     /// Duration in seconds. The real default of 1 would be long for a simulation.
     #[arg(short = 't', long, default_value_t = 0.01, value_parser = length)]
     time: f64,
@@ -332,7 +334,7 @@ impl SockperfClient {
             let length = socket.receive(cpu, room, self.message).await?;
             let number = cpu.load_u64(pages.start);
             seen.wrong += u64::from(length != self.message || number != seen.sent);
-            seen.latencies.add(cpu.now().since(began) / 2);
+            seen.latencies.add(self.latency(cpu.now().since(began)));
             next += pause;
             if next > cpu.now() && !pause.is_zero() {
                 cpu.sleep_until(next.min(until)).await;
@@ -342,6 +344,11 @@ impl SockperfClient {
         socket.close(cpu);
         kernel.free_pages(cpu, pages);
         Ok(seen)
+    }
+
+    /// What a round trip is reported as.
+    fn latency(&self, round_trip: Duration) -> Duration {
+        if self.full_rtt { round_trip } else { round_trip / 2 }
     }
 
     /// Time per burst at the wanted rate.
@@ -364,7 +371,7 @@ impl SockperfClient {
         let receiver = {
             let (socket, asked, echoes, ended) =
                 (socket.clone(), Rc::clone(&asked), Rc::clone(&echoes), Rc::clone(&ended));
-            let (face, bytes) = (Rc::clone(kernel), self.message);
+            let (face, bytes, client) = (Rc::clone(kernel), self.message, self.clone());
             async move |cpu: Cpu| -> Result<(), Error> {
                 let pages = buffer(&face, &cpu)?;
                 let room = Segment { at: pages.start, length: MOST as u32 };
@@ -376,7 +383,7 @@ impl SockperfClient {
                     seen.wrong += u64::from(length != bytes || began.is_none());
                     if let Some(began) = began {
                         seen.echoes += 1;
-                        seen.latencies.add(cpu.now().since(began) / 2);
+                        seen.latencies.add(client.latency(cpu.now().since(began)));
                     }
                 }
                 face.free_pages(&cpu, pages);

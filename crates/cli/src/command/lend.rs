@@ -76,7 +76,7 @@ fn show(cost: &LendCost) {
     output::print(&output::prose(&format!(
         "{function} in {lender}, own: used by {lender}; lent: used by {borrower}, over {way}\n"
     )));
-    for ProgramCost { run, rows } in &cost.programs {
+    for ProgramCost { run, rows, .. } in &cost.programs {
         output::print(&output::prose(run));
         // With one cable, each costs the difference.
         let has_each = *cables > 1;
@@ -103,6 +103,9 @@ fn show(cost: &LendCost) {
         }
         output::print(&(table.render(output::width()) + "\n"));
     }
+    for note in &cost.notes {
+        output::print(&output::prose(&format!("note: {note}")));
+    }
     let values: Vec<ComparedValue> =
         cost.programs.iter().flat_map(|program| compared(cost, program)).collect();
     if let Some(answer) = sentence(&values) {
@@ -117,16 +120,17 @@ fn compared(cost: &LendCost, program: &ProgramCost) -> Vec<ComparedValue> {
     let Some(headline) = answer::headline(&readings) else { return Vec::new() };
     let row = program.rows.iter().find(|row| row.quantity == headline.quantity && row.unit == headline.unit);
     let Some(row) = row else { return Vec::new() };
-    let value = |label: String, value: f64| ComparedValue {
+    let [own_binds, lent_binds] = &program.binds;
+    let value = |label: String, value: f64, binds: &String| ComparedValue {
         group: if cost.programs.len() > 1 { program.run.clone() } else { String::new() },
         label,
         quantity: row.quantity.clone(),
         unit: row.unit.to_owned(),
         value,
-        binds: String::new(),
+        binds: binds.clone(),
     };
     vec![
-        value("the own device".to_owned(), row.own),
-        value(format!("{} lent to {}", cost.function, cost.borrower), row.lent),
+        value("the own device".to_owned(), row.own, own_binds),
+        value(format!("{} lent to {}", cost.function, cost.borrower), row.lent, lent_binds),
     ]
 }

@@ -1,6 +1,6 @@
 //! Pipeline of requests in the IOMMU: limited depth, in order if the part is.
 
-use engine::Busy;
+use engine::{Busy, WaitTime};
 
 use super::params::{IommuParams, PipelineOrder};
 use units::{Duration, Time};
@@ -69,8 +69,10 @@ pub(crate) struct Pipeline {
     /// When the last request that has left is no longer in use, as far as known.
     in_use_until: Time,
     drain_latency: Duration,
-    /// Time that requests waited for a place.
+    /// Time that requests waited for a place, of all together.
     queueing: Duration,
+    /// Time in which at least one waited for a place, by direction.
+    waited: [WaitTime; 2],
 }
 
 /// The place of a request, from its entry until it leaves.
@@ -106,12 +108,30 @@ impl Pipeline {
             in_use_until: Time::ZERO,
             drain_latency: params.drain_latency,
             queueing: Duration::ZERO,
+            waited: Default::default(),
         }
     }
 
     /// Time that requests waited for a place.
     pub(crate) const fn queueing(&self) -> Duration {
         self.queueing
+    }
+
+    /// Time up to `now` in which requests of a direction waited for a place.
+    pub(crate) fn waited(&self, access: Access, now: Time) -> Duration {
+        self.waited[access as usize].until(now)
+    }
+
+    /// When a request that arrives at `now` gets a place of its own.
+    #[inline]
+    fn enter_lane(&mut self, now: Time, access: Access) -> Time {
+        let at = self.lanes[access as usize].enter(now);
+        if at > now {
+            let waited = &mut self.waited[access as usize];
+            waited.begin(now);
+            waited.end(at);
+        }
+        at
     }
 
     /// Time of lookups up to `now`.
@@ -122,9 +142,8 @@ impl Pipeline {
     /// The place of a request for `page` that arrives at `now`.
     #[inline]
     pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> PipelinePlace {
-        let lane = &mut self.lanes[access as usize];
-        let shares = self.pages_share && lane.follows(page);
-        let at = if shares { now } else { lane.enter(now) };
+        let shares = self.pages_share && self.lanes[access as usize].follows(page);
+        let at = if shares { now } else { self.enter_lane(now, access) };
         self.queueing += at.since(now);
         PipelinePlace { at, shares }
     }
@@ -133,13 +152,13 @@ impl Pipeline {
     #[inline]
     pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> PipelinePlace {
         let shares = self.pages_share;
-        PipelinePlace { at: if shares { now } else { self.lanes[access as usize].enter(now) }, shares }
+        PipelinePlace { at: if shares { now } else { self.enter_lane(now, access) }, shares }
     }
 
     /// A place of its own, for any other operation.
     #[inline]
     pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> PipelinePlace {
-        PipelinePlace { at: self.lanes[access as usize].enter(now), shares: false }
+        PipelinePlace { at: self.enter_lane(now, access), shares: false }
     }
 
     /// When a request that has had a place since `at` is looked up.

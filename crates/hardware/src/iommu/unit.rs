@@ -99,6 +99,11 @@ impl Iommu {
         self.pipeline.lookups_busy(now)
     }
 
+    /// Time up to `now` in which requests waited for one of `read_depth` or `write_depth` places.
+    pub fn places_waited(&self, access: Access, now: Time) -> Duration {
+        self.pipeline.waited(access, now)
+    }
+
     /// Translates a request, which must not cross a 4 KiB boundary unless the caller checks [`Translated::page`].
     /// Writes to the interrupt range go to [`Iommu::remap_interrupt`] instead.
     ///

@@ -9,11 +9,13 @@ use crate::counters::{Counter, HostCounters};
 
 /// Shares below this are not told.
 const TOLD: f64 = 0.01;
+/// Shares of lost packets below this are not: TCP halves its rate or nearly so for each.
+const LOSSES_TOLD: f64 = 0.0005;
 
 /// A host's disturbances within a window of this length, as sentences.
 pub(super) fn of(host: &HostCounters, length: Duration) -> Vec<String> {
     let all = Disturbances { host, length };
-    [all.links(), all.drops(), all.transport(), all.flushes()].concat()
+    [all.links(), all.drops(), all.damaged(), all.transport(), all.flushes()].concat()
 }
 
 struct Disturbances<'a> {
@@ -117,21 +119,40 @@ impl Disturbances<'_> {
         notes
     }
 
-    /// What TCP sent again after a timeout or as a tail loss probe, of the packets that were sent.
+    /// Frames that the cable damaged. Few of them slow TCP much, which takes each for congestion.
+    fn damaged(&self) -> Vec<String> {
+        let of_place = |place: &&str| {
+            let [damaged, whole] =
+                ["rx-fcs-errors", "rx-frames"].map(|what| self.host.of(&format!("{place}/{what}")));
+            let share = damaged as f64 / (damaged + whole).max(1) as f64;
+            let host = &self.host.host;
+            (share > LOSSES_TOLD).then(|| {
+                format!("{damaged} frames came damaged to {host}'s {place}, {:.2} % of all", 100.0 * share)
+            })
+        };
+        self.places("rx-fcs-errors").iter().filter_map(of_place).collect()
+    }
+
+    /// What TCP sent again, after a timeout or as a tail loss probe, too, of the packets that were sent.
     fn transport(&self) -> Vec<String> {
         let of = |what: &str| self.host.of(&format!("kernel/tcp/{what}"));
         let (timeouts, probes) = (of("timeouts"), of("tail-probes"));
         let is_sent = |counter: &&Counter| counter.name.ends_with("/tx-packets");
         let sent: u64 = self.host.counters.iter().filter(is_sent).map(|counter| counter.value).sum();
         let share = (timeouts + probes) as f64 / sent.max(1) as f64;
-        if sent == 0 || share <= TOLD {
-            return Vec::new();
-        }
+        let again = of("segments-again");
         let host = &self.host.host;
-        vec![format!(
-            "TCP of {host}: {timeouts} timeouts and {probes} tail loss probes, for {:.1} % of the packets sent",
-            100.0 * share
-        )]
+        let mut notes = Vec::new();
+        if sent > 0 && share > TOLD {
+            notes.push(format!(
+                "TCP of {host}: {timeouts} timeouts and {probes} tail loss probes, for {:.1} % of the packets sent",
+                100.0 * share
+            ));
+        }
+        if sent > 0 && again as f64 / sent as f64 > LOSSES_TOLD {
+            notes.push(format!("TCP of {host} sent {again} segments again, and slows down for each loss"));
+        }
+        notes
     }
 
     /// Flushes of the IOMMU's caches, with the time of cores that mapping and flushing took.

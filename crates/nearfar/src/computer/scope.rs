@@ -260,7 +260,7 @@ impl<'a> Scope<'a> {
                 .as_ref()
                 .is_none_or(|cores| numbered("core").is_none_or(|core: u32| cores.contains(&(core as u16)))),
             Kind::Dram | Kind::Llc => numbered("socket").is_none_or(|socket| own.sockets.contains(&socket)),
-            Kind::Lookups | Kind::Walkers => {
+            Kind::Lookups | Kind::Walkers | Kind::Translations => {
                 numbered("iommu").is_none_or(|socket| own.sockets.contains(&socket))
             }
             Kind::Interconnect => {

@@ -36,6 +36,8 @@ pub enum Kind {
     Device,
     /// What was sent again on a link, and what waited for it.
     Replays,
+    /// An IOMMU's places for requests of a direction, between lookup and translation.
+    Translations,
     /// Flow control credits.
     Credits,
     /// A device's read buffer.
@@ -65,6 +67,7 @@ impl Kind {
             Self::RootPort => "root-port",
             Self::Lookups => "lookups",
             Self::Walkers => "walkers",
+            Self::Translations => "translations",
             Self::Invalidations => "invalidations",
             Self::Device => "device",
             Self::Replays => "replays",
@@ -86,7 +89,13 @@ impl Kind {
     const fn is_waited_for(self) -> bool {
         matches!(
             self,
-            Self::Replays | Self::Credits | Self::Buffer | Self::Tags | Self::Invalidations | Self::Lines
+            Self::Replays
+                | Self::Translations
+                | Self::Credits
+                | Self::Buffer
+                | Self::Tags
+                | Self::Invalidations
+                | Self::Lines
         )
     }
 
@@ -188,6 +197,7 @@ impl Resource {
             }
             Kind::RootPort => format!("the intake of {host}'s root {owner}"),
             Kind::Lookups => format!("the lookups of {host}'s {owner}"),
+            Kind::Translations => format!("places for {part} in {host}'s {owner}"),
             Kind::Walkers => format!("the page walkers of {host}'s {owner} ({})", self.of),
             Kind::Invalidations => format!("the invalidation of pages that {host}'s {owner} unmaps"),
             Kind::Device => format!("{host}'s {owner} itself, its {}", part.replace('-', " ")),

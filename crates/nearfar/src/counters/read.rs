@@ -17,6 +17,7 @@ use virt::net::{Network, Vnic};
 use virt::placement::Done;
 use virt::{Exit, Vm};
 use wire::nic::registers::counter;
+use wire::vtd::Access;
 
 use super::binding::{Kind, Resource};
 use super::{Counter, Unit};
@@ -306,6 +307,7 @@ impl Reading {
         self.add("kernel/tcp/out-of-order".into(), Unit::Events, inet.tcp_out_of_order);
         self.add("kernel/tcp/timeouts".into(), Unit::Events, inet.tcp_timeouts);
         self.add("kernel/tcp/tail-probes".into(), Unit::Events, inet.tcp_tail_probes);
+        self.add("kernel/tcp/segments-again".into(), Unit::Events, inet.tcp_segments_again);
     }
 
     /// Adds a virtual machine's exits by reason, its requests, and device references to its memory. While a vCPU
@@ -455,6 +457,10 @@ impl Reading {
         let lookups = iommu.lookups_busy(now);
         self.time(format!("{place}/lookups-busy"), lookups);
         self.used(Kind::Lookups, &*place, 1, lookups.as_ps().into());
+        for (access, name) in [(Access::Read, "reads"), (Access::Write, "writes")] {
+            let waited = iommu.places_waited(access, now);
+            self.used(Kind::Translations, format!("{place}/{name}"), 1, waited.as_ps().into());
+        }
         self.used(Kind::Walkers, place, walkers, busy.as_ps().into());
     }
 

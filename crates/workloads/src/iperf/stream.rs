@@ -124,6 +124,12 @@ impl StreamTally {
         }
     }
 
+    /// Sending ends at a time after the start, later than the last call if it waits between calls.
+    fn end(&mut self, settings: &StreamSettings, since: Duration) {
+        let since = Duration::from_ps(since.as_ps().saturating_sub(settings.omit.as_ps()));
+        self.took = self.took.max(since);
+    }
+
     /// Takes a datagram's number and the time that it was on the way. Both hosts have the same clock.
     fn arrived(&mut self, number: u64, transit: Duration) {
         if number >= self.next {
@@ -206,6 +212,7 @@ pub async fn send(
         tally.count(settings, cpu.now().since(began), settings.length.into());
         pace.wait(cpu, settings.length).await;
     }
+    tally.end(settings, cpu.now().since(began));
     stream.shutdown(cpu);
     Ok(tally)
 }
@@ -275,6 +282,7 @@ pub async fn send_datagrams(
         cpu.sync().await;
         pace.wait(cpu, settings.length).await;
     }
+    tally.end(settings, cpu.now().since(began));
     tally.next = done.1;
     Ok(tally)
 }

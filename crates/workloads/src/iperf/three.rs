@@ -92,10 +92,10 @@ pub struct Iperf3 {
     /// Seconds to send. The real default of 10 would be long for a simulation.
     #[arg(short = 't', long, default_value_t = 0.01, value_parser = length)]
     time: f64,
-    /// Bytes to send per stream, instead of a time.
+    /// Bytes to send, all streams together, instead of a time.
     #[arg(short = 'n', long, value_parser = amount, conflicts_with_all = ["time", "blocks"])]
     bytes: Option<u64>,
-    /// Calls per stream, instead of a time.
+    /// Calls, of all streams together, instead of a time.
     #[arg(short = 'k', long = "blockcount", value_parser = amount, conflicts_with = "time")]
     blocks: Option<u64>,
     /// Bytes per send or receive call; 128 KiB by default, 1448 of UDP.
@@ -277,9 +277,10 @@ pub(super) struct TestResults {
 
 impl Iperf3 {
     pub(super) fn settings(&self) -> StreamSettings {
+        let share = |all: u64| all.div_ceil(self.parallel.into());
         let extent = match (self.bytes, self.blocks) {
-            (Some(bytes), _) => StreamExtent::Bytes(bytes),
-            (_, Some(blocks)) => StreamExtent::Blocks(blocks),
+            (Some(bytes), _) => StreamExtent::Bytes(share(bytes)),
+            (_, Some(blocks)) => StreamExtent::Blocks(share(blocks)),
             _ => StreamExtent::Time(duration(self.time)),
         };
         let wanted = self.interval.or(self.json.then_some(1.0)).filter(|seconds| *seconds > 0.0);
@@ -406,6 +407,10 @@ impl Iperf3 {
         for (sent, received) in sent.iter_mut().zip(&mut received).filter(|_| self.udp) {
             received.lost = sent.datagrams.saturating_sub(received.datagrams);
             sent.lost = received.lost;
+        }
+        // Where the sender waits between calls, the test lasts longer than what arrives.
+        for (sent, received) in sent.iter().zip(&mut received).filter(|_| settings.rate > 0) {
+            received.took = received.took.max(sent.took);
         }
         let ports = sockets.iter().map(|socket| socket.ports()).collect();
         Ok(TestResults { sent, received, ports, took, local_cpu: share(used), remote_cpu: share(remote) })

@@ -158,10 +158,18 @@ impl TcpSocket {
         }
         let _part = cpu.book(Part::Net);
         let lock = self.lock.lock(cpu);
-        let probes = || self.connection.borrow().counters().tail_probes;
-        let before = probes();
+        let counted = || {
+            let connection = self.connection.borrow();
+            let counters = connection.counters();
+            (counters.tail_probes, counters.retransmissions)
+        };
+        let (probes, again) = counted();
         self.transmit.send_segments(cpu, &tcp, &self.connection);
-        tcp.means.count(|c| c.tcp_tail_probes += probes() - before);
+        let after = counted();
+        tcp.means.count(|c| {
+            c.tcp_tail_probes += after.0 - probes;
+            c.tcp_segments_again += after.1 - again;
+        });
         self.pushing.set(false);
         let discarded: Vec<Piece> = self.connection.borrow_mut().discarded().collect();
         discarded.into_iter().for_each(|piece| piece.release(cpu));
