@@ -59,7 +59,7 @@ fn nodes<'t>(
     tests
 }
 
-/// A mixture of reads and writes of all cores, such as `3:1 Reads-Writes :	215000.1`.
+/// A mixture of reads and writes of all cores, such as `3:1 Reads-Writes : 215000.1`.
 fn peak(line: &str) -> Option<ToolTest> {
     let (name, value) = line.rsplit_once(':')?;
     let value = value.trim().parse().ok()?;
@@ -76,7 +76,7 @@ fn peak(line: &str) -> Option<ToolTest> {
     Some(test)
 }
 
-/// A delay between accesses with latency and bandwidth, such as ` 00300	101.02	  61543.2`.
+/// A delay between accesses with latency and bandwidth, such as ` 00300 101.02   61543.2`.
 fn loaded(line: &str) -> Option<ToolTest> {
     let [delay, latency, bandwidth] = row(line)?[..] else { return None };
     let delay = delay.filter(|delay| delay.fract() == 0.0 && (0.0..=100_000.0).contains(delay))?;
