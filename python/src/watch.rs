@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nearfar::progress::Progress;
+use nearfar::progress::{PlannedEnd, Progress};
 use pyo3::prelude::*;
 
 use crate::failure::Failure;
@@ -47,10 +47,10 @@ impl Progress for Watch {
         });
     }
 
-    fn simulated(&self, passed: units::Duration, of: Option<units::Duration>) {
+    fn simulated(&self, passed: units::Duration, end: Option<&PlannedEnd>) {
         self.with(|state| {
-            state.last = match of {
-                Some(of) => format!("{passed} of {of} simulated"),
+            state.last = match end {
+                Some(end) => format!("{passed} of {} simulated", end.after),
                 None => format!("{passed} simulated"),
             };
         });
