@@ -81,7 +81,7 @@ struct DriveQueue {
 
 /// What a core has counted.
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct PerfTally {
     commands: u64,
     latency: Duration,
 }
@@ -117,9 +117,9 @@ impl DriveQueue {
         options: &SpdkPerf,
         window: Option<(Time, Time)>,
         ends: bool,
-    ) -> Result<(u64, Tally), Failure> {
+    ) -> Result<(u64, PerfTally), Failure> {
         cpu.work(ROUND);
-        let (mut taken, mut counted) = (0, Tally::default());
+        let (mut taken, mut counted) = (0, PerfTally::default());
         while let Some(entry) = self.io.completed(cpu)? {
             cpu.work(COMPLETE);
             taken += 1;
@@ -148,7 +148,7 @@ async fn work(
     options: &SpdkPerf,
     mut queues: Vec<DriveQueue>,
     (window, waiting): (CountedTime, Rc<Cell<usize>>),
-) -> Result<Tally, Failure> {
+) -> Result<PerfTally, Failure> {
     for queue in &mut queues {
         queue.fill(cpu, options);
         cpu.sync().await;
@@ -158,7 +158,7 @@ async fn work(
         let begin = cpu.now() + SETTLING;
         window.set(Some((begin, begin + options::duration(options.time))));
     }
-    let (mut open, mut all) = (u64::from(options.depth) * queues.len() as u64, Tally::default());
+    let (mut open, mut all) = (u64::from(options.depth) * queues.len() as u64, PerfTally::default());
     while open > 0 {
         for queue in &mut queues {
             let ends = window.get().is_some_and(|(_, end)| cpu.now() >= end);
@@ -215,9 +215,9 @@ impl SpdkPerf {
             let run = async move |cpu: Cpu| work(&cpu, &options, own, shared).await;
             workers.push(environment.kernel.run(params, run));
         }
-        let mut all = Tally::default();
+        let mut all = PerfTally::default();
         for worker in workers {
-            let Tally { commands, latency } = worker.wait().await?;
+            let PerfTally { commands, latency } = worker.wait().await?;
             all.commands += commands;
             all.latency += latency;
         }

@@ -307,7 +307,7 @@ impl Inbound {
                 let port = &mut means.ports[what.port];
                 let PortShares { stack, quadrant } = port.shares();
                 let (params, strict) = port.for_writes();
-                let way = Way {
+                let way = WriteWay {
                     places: stack.map(|number| &mut self.stacks[number].writes),
                     strict: (!is_relaxed).then_some((strict, ordered)),
                     quadrant: Quadrant::of(&mut self.quadrants, quadrant, means.cx.now()),
@@ -540,7 +540,7 @@ fn write_outside(outside: &dyn OutsideMemory, request: &MemoryRequest, payload: 
 }
 
 /// What the lines of a write pass on their way to memory.
-struct Way<'a> {
+struct WriteWay<'a> {
     /// Places of the I/O stack, if these are limited.
     places: Option<&'a mut WritePlaces>,
     /// Places of strictly ordered writes, with the time when earlier ones are globally ordered; none for relaxed ones.
@@ -552,7 +552,7 @@ struct Way<'a> {
 /// When all lines of a write at `target` are globally ordered. Partially written lines are merged one after another.
 fn write_lines(
     memory: &mut MemorySystem,
-    Way { mut places, mut strict, mut quadrant }: Way<'_>,
+    WriteWay { mut places, mut strict, mut quadrant }: WriteWay<'_>,
     port: &RootPortParams,
     start: Time,
     target: HostPhysical,

@@ -14,7 +14,7 @@ const ENDS: [[f64; 3]; 2] = [[253.0, 231.0, 206.0], [33.0, 113.0, 181.0]];
 const DARK: f64 = 0.55;
 
 /// What one of the maps shows.
-struct Quantity {
+struct HeatQuantity {
     title: &'static str,
     unit: &'static str,
     value: fn(&PeerCell) -> Option<f64>,
@@ -22,10 +22,15 @@ struct Quantity {
     is_time: bool,
 }
 
-const QUANTITIES: [Quantity; 3] = [
-    Quantity { title: "One way", unit: "GB/s", value: |cell| cell.one_way, is_time: false },
-    Quantity { title: "Both ways at once", unit: "GB/s", value: |cell| cell.both_ways, is_time: false },
-    Quantity { title: "A flag from kernel to kernel", unit: "us", value: |cell| cell.flag, is_time: true },
+const QUANTITIES: [HeatQuantity; 3] = [
+    HeatQuantity { title: "One way", unit: "GB/s", value: |cell| cell.one_way, is_time: false },
+    HeatQuantity { title: "Both ways at once", unit: "GB/s", value: |cell| cell.both_ways, is_time: false },
+    HeatQuantity {
+        title: "A flag from kernel to kernel",
+        unit: "us",
+        value: |cell| cell.flag,
+        is_time: true,
+    },
 ];
 
 /// A cell of a map: its place, its colours, and what it says.
@@ -86,8 +91,8 @@ impl PeerMatrix {
         }
     }
 
-    fn map(&self, quantity: &Quantity) -> Markup {
-        let Quantity { title, unit, .. } = quantity;
+    fn map(&self, quantity: &HeatQuantity) -> Markup {
+        let HeatQuantity { title, unit, .. } = quantity;
         html! {
             text x="4" y="20" font-weight="bold" { (title) ", " (unit) ", from row to column" }
             @for gpu in 0..self.gpus {
@@ -104,8 +109,8 @@ impl PeerMatrix {
         }
     }
 
-    fn heat(&self, quantity: &Quantity) -> Vec<HeatCell> {
-        let Quantity { unit, value, is_time, .. } = quantity;
+    fn heat(&self, quantity: &HeatQuantity) -> Vec<HeatCell> {
+        let HeatQuantity { unit, value, is_time, .. } = quantity;
         let values = || self.cells.iter().filter_map(value);
         let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
         let cell = |cell: &PeerCell| {

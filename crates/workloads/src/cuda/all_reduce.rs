@@ -69,14 +69,14 @@ struct RingGpu {
 }
 
 /// All GPUs in their order, with buffers and flags behind them.
-struct Ring {
+struct GpuRing {
     gpus: Vec<RingGpu>,
     flags: u64,
     /// The last value of the flags.
     done: u64,
 }
 
-impl Ring {
+impl GpuRing {
     async fn open(cpu: &Cpu, kernel: &dyn Kernel, count: u32, bytes: u64) -> Result<Self, Failure> {
         let flags = bytes.next_multiple_of(SEMAPHORE_BYTES);
         let mut opened = Vec::new();
@@ -163,13 +163,13 @@ impl AllReduce {
         let kernel = &*environment.kernel;
         let there = (0..).take_while(|&number| gpu(kernel, number).is_ok()).count() as u32;
         let count = self.gpus.unwrap_or(there);
-        let mut ring = Ring::open(cpu, kernel, count, self.most.unwrap_or(self.least)).await?;
+        let mut ring = GpuRing::open(cpu, kernel, count, self.most.unwrap_or(self.least)).await?;
         let measured = self.each_size(cpu, &mut ring).await;
         ring.close(cpu);
         measured
     }
 
-    async fn each_size(&self, cpu: &Cpu, ring: &mut Ring) -> Result<Report, Failure> {
+    async fn each_size(&self, cpu: &Cpu, ring: &mut GpuRing) -> Result<Report, Failure> {
         let mut report = Report::default();
         let others = ring.gpus.len() as f64 - 1.0;
         let mut text =
