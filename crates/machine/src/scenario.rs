@@ -2,7 +2,7 @@
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::{Doc, Kindred};
-use crate::host::Machine;
+use crate::host::{Machine, RootPort};
 use crate::library::Library;
 use crate::part::Part;
 use crate::placed::{Placed, Several};
@@ -449,7 +449,9 @@ impl Setup {
     }
 }
 
-/// The first slot, by name, of a socket; any slot if the scenario chooses the slot's socket.
+/// The slot of a socket with the fastest link, the first by name of such. Drives' bays are slots, too.
 pub fn slot_of(machine: &Machine, socket: u32) -> Option<String> {
-    machine.host.port.iter().find(|(_, port)| port.socket.value == socket).map(|(name, _)| name.clone())
+    let rate = |port: &RootPort| u32::from(port.width.value.get()) << port.generation.value.get();
+    let slots = machine.host.port.iter().filter(|(_, port)| port.socket.value == socket && port.count() > 0);
+    slots.rev().max_by_key(|(_, port)| rate(port)).map(|(name, _)| name.clone())
 }

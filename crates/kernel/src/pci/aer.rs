@@ -116,7 +116,11 @@ impl Errors {
         self.tally.count(count);
         function.backend.config_write(cpu, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
-        self.base.log.warn(format!("pci {function}: {kind} error {bits:#x}"));
+        let words = match bits {
+            u32::MAX => "it does not answer".to_owned(),
+            bits => aer::uncorrectable::words(bits),
+        };
+        self.base.log.warn(format!("pci {function}: {kind} error, status {bits:#x}: {words}"));
         Some((function, fatal))
     }
 }

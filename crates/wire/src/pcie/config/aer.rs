@@ -64,6 +64,27 @@ pub mod uncorrectable {
     /// Errors that are fatal unless software changes the severity register.
     pub const FATAL_BY_DEFAULT: u32 =
         DATA_LINK_PROTOCOL | SURPRISE_DOWN | FLOW_CONTROL | RECEIVER_OVERFLOW | MALFORMED | INTERNAL;
+
+    /// The errors of a status register in words.
+    pub fn words(status: u32) -> String {
+        let names = [
+            (DATA_LINK_PROTOCOL, "data link protocol"),
+            (SURPRISE_DOWN, "surprise down"),
+            (POISONED, "poisoned TLP"),
+            (FLOW_CONTROL, "flow control protocol"),
+            (COMPLETION_TIMEOUT, "completion time-out"),
+            (1 << 15, "completer abort"),
+            (UNEXPECTED_COMPLETION, "unexpected completion"),
+            (RECEIVER_OVERFLOW, "receiver overflow"),
+            (MALFORMED, "malformed TLP"),
+            (ECRC, "ECRC"),
+            (UNSUPPORTED_REQUEST, "unsupported request"),
+            (ACS_VIOLATION, "ACS violation"),
+            (INTERNAL, "internal"),
+        ];
+        let set = names.iter().filter(|(bit, _)| status & bit != 0).map(|(_, name)| *name);
+        set.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Root error command: which errors interrupt (7.8.4.9).

@@ -116,6 +116,7 @@ fn errors_are_cleared_by_writing_ones_and_survive_a_hot_reset() {
     space.update(at, 0, bits);
     space.reset(ResetKind::Hot);
     assert_eq!(space.dword(at), bits);
+    assert_eq!(aer::uncorrectable::words(bits), "poisoned TLP, ECRC");
     let cleared = ConfigEffect::StatusCleared { offset: at, bits: aer::uncorrectable::ECRC };
     assert_eq!(space.write(at, aer::uncorrectable::ECRC, 0xf), [cleared]);
     assert_eq!(space.dword(at), aer::uncorrectable::POISONED);
