@@ -70,7 +70,7 @@ pub struct LiveScene {
     pub plugin: PathBuf,
     /// BARs that guests map write-combining, separated by commas, as HOST-DEVICE/NUMBER: the simulated core's buffers make TLPs of
     /// whole lines of what guests store there.
-    #[arg(long, value_name = "BARS", value_delimiter = ',')]
+    #[arg(long, hide_short_help = true, value_name = "BARS", value_delimiter = ',')]
     write_combining: Vec<String>,
     /// At the end, write TLPs as a capture file: `wireshark -X lua_script:tools/pcie.lua FILE` reads it.
     #[arg(long, value_name = "FILE", value_parser = output::binary)]

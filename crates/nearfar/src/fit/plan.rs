@@ -137,7 +137,12 @@ const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; sin
 /// Parameters that stay fitted by hand, by the prefix of their path, with the reason.
 pub const BY_HAND: &[(&str, &str)] = &[
     ("host.port.slot.link_latency", ONE_SUM),
-    ("host.port.slot-socket1", "no card was measured there; as the slot of socket 0"),
+    (
+        "host.port.slot.transmit_width",
+        "copies between the ports of a root fix it; no card of pcie-bench reads another's memory",
+    ),
+    ("host.port.slot-", "no card was measured there; as the slot of socket 0"),
+    ("host.port.bay", "no card was measured there; as the slot of socket 0"),
     ("host.root_complex.request_latency", ONE_SUM),
     ("host.llc.device_lookup", ONE_SUM),
     ("host.llc.device_return", ONE_SUM),
@@ -160,6 +165,10 @@ pub const BY_HAND: &[(&str, &str)] = &[
         "copies between devices fix it; no card of pcie-bench reads another's memory",
     ),
     ("host.root_complex.quadrant_rate", "several devices that copy at once fix it; pcie-bench has one card"),
+    (
+        "host.root_complex.ordered_",
+        "writes in order by devices faster than those of pcie-bench fix it, on machines of today",
+    ),
     (
         "host.root_complex.outbound_latency",
         "stores of another host by an NTB fix it; no card of pcie-bench is written to",
