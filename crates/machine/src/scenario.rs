@@ -451,7 +451,7 @@ impl Setup {
 
 /// The slot of a socket with the fastest link, the first by name of such. Drives' bays are slots, too.
 pub fn slot_of(machine: &Machine, socket: u32) -> Option<String> {
-    let rate = |port: &RootPort| u32::from(port.width.value.get()) << port.generation.value.get();
+    let rate = |port: &RootPort| port.width.value.get() << port.generation.value.get();
     let slots = machine.host.port.iter().filter(|(_, port)| port.socket.value == socket && port.count() > 0);
     slots.rev().max_by_key(|(_, port)| rate(port)).map(|(name, _)| name.clone())
 }

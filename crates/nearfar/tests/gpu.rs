@@ -269,7 +269,7 @@ fn a_machine_has_gpus_in_all_slots() {
     assert_eq!(told.len(), 12 + 12 + 12);
     assert!(
         drawn.contains(&format!("{fastest:.2}"))
-            && page.contains(&drawn[drawn.find("<svg").unwrap()..].trim_end())
+            && page.contains(drawn[drawn.find("<svg").unwrap()..].trim_end())
     );
     let nothing = peers::matrix(&library, "nothing", "--set", &[], &options, &Silent).unwrap_err();
     assert!(nothing.to_string().contains("nothing"), "{nothing}");
