@@ -2,6 +2,7 @@
 
 use machine::{
     BorrowSetup, ClusterEnd, ClusterSetup, ComputerScenario, ComputerSetup, Diagnostics, Doc, Library,
+    ProgramSetup,
 };
 use serde_json::json;
 use workloads::Reading;
@@ -57,7 +58,7 @@ pub struct LendCost {
 }
 
 /// Simulates a scenario that lends a function, and once more without the loan and with the same programs at the lender.
-/// What else runs on the borrower is left out of both.
+/// What else runs on the borrower, or uses drives on other borrowers, is left out of both.
 ///
 /// # Errors
 /// If the scenario is invalid, lends nothing, or no program uses what is lent.
@@ -96,9 +97,12 @@ pub fn cost(
     }
     let mut at_home = ComputerSetup::load(library, &own)?;
     let is_compared = |number: usize| moved.iter().any(|(own, _)| *own == number);
+    let by_others = |host: usize| setup.cluster.borrows.iter().any(|other| other.by == host);
+    let is_about_another =
+        |own: &ProgramSetup| own.host == borrow.by || by_others(own.host) && own.run.value.contains("/dev/");
     let stays: Vec<bool> = (0..)
         .zip(&setup.programs)
-        .map(|(number, own)| own.host != borrow.by || is_compared(number))
+        .map(|(number, own)| is_compared(number) || !is_about_another(own))
         .collect();
     for programs in [&mut setup.programs, &mut at_home.programs] {
         let mut stay = stays.iter();

@@ -1,7 +1,9 @@
 //! Devices lent between hosts of a scenario: programs use them, and see what becomes of cables, hosts and leases meanwhile.
 
 use crate::scenario::{self, HEAD, host, loaded, program};
+use machine::Library;
 use nearfar::computer::{ComputerError, FinishedProgram, run};
+use nearfar::lend_cost;
 use nearfar::progress::Silent;
 use units::Duration;
 use workloads::Report;
@@ -283,4 +285,23 @@ fn a_pool_of_drives_and_a_nic_serves_three_hosts_in_turn() {
     assert_eq!([count("borrow a:nic"), count("return a:nic")], [2, 2], "{done:?}");
     assert_eq!([count("borrow a:ssd"), count("return a:ssd")], [2, 1], "{done:?}");
     assert_eq!([count("borrow b:ssd"), count("return b:ssd")], [1, 1], "{done:?}");
+}
+
+/// A drive of the borrower's own and its program cost the lent one nothing.
+#[test]
+fn what_lending_costs_is_of_the_programs_that_use_what_is_lent() {
+    let lent = |name: &str| {
+        lend_cost::cost(&Library::built_in(), name, "--set", &[], &Silent)
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    let cost = lent("lend-nvme");
+    let [program] = &cost.programs[..] else { panic!("{:?}", cost.programs) };
+    let row = |name: &str| program.rows.iter().find(|row| row.quantity == name).unwrap();
+    assert!(row("read iops").lent < 0.95 * row("read iops").own, "{program:?}");
+    // One core's program each time: with the other one it would be two.
+    assert!(row("CPU of the host").lent < 1.3 * row("CPU of the host").own, "{program:?}");
+    assert!(cost.notes.iter().any(|note| note.contains("IOMMU of a is strict")), "{:?}", cost.notes);
+    assert!(program.binds.iter().all(|binds| !binds.is_empty()), "{program:?}");
+    // Other borrowers' drives are there only with their loans.
+    assert!(!lent("lend-pool").programs.is_empty());
 }
