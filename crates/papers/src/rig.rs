@@ -7,7 +7,7 @@ use nearfar::computer::{self, Computer, Computers};
 use nearfar::engine::steady::{self, Estimate, GROUPS, SteadyMean};
 use nearfar::hardware::memory::{CacheUser, Cause};
 use nearfar::kernel::Kernel;
-use nearfar::workloads::{Environment, Failure, Report};
+use nearfar::workloads::{Environment, Failure, Report, ReportSoFar};
 use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
@@ -76,7 +76,9 @@ impl Running {
 pub fn start(kernel: Rc<Kernel>, cpus: &[u16], policy: Policy, line: &str) -> Result<Running, String> {
     let program = nearfar::workloads::parse(line).map_err(|refused| refused.message)?;
     let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId).collect();
-    let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1, firmware: None };
+    let so_far = ReportSoFar::default();
+    let environment =
+        Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1, firmware: None, so_far };
     let params = TaskParams { cpus, policy, ..TaskParams::named(line) };
     let done = kernel.run(params, move |cpu| program.run(cpu, environment));
     Ok(Running { line: line.to_owned(), kernel, done })

@@ -1,6 +1,7 @@
 //! l2fwd: sends every frame back to its sender, like DPDK's example application between two ports. It polls its
 //! device, bypassing the kernel.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu, Part};
@@ -64,13 +65,20 @@ impl L2fwd {
         device.start(cpu, setup).await.map_err(|error| Failure::about(&self.device, error))?;
         let _part = cpu.book(Part::User);
         let end = self.time_ms.map_or(Time::NEVER, |ms| cpu.now() + Duration::from_ms(ms));
-        let (mut packets, mut frames) = (Vec::with_capacity(BURST), 0u64);
+        let (mut packets, frames) = (Vec::with_capacity(BURST), Rc::new(Cell::new(0u64)));
+        let counted = Rc::clone(&frames);
+        let report = move |_: Time| {
+            let mut report = Report::default();
+            report.add("frames", "packets", counted.get() as f64);
+            report
+        };
+        environment.so_far.by(report.clone());
         while cpu.now() < end {
             cpu.work(LOOP);
             device.receive(cpu, 0, &mut packets, BURST);
             let taken = packets.len();
             packets.iter().for_each(|packet| turn_round(cpu, packet));
-            frames += taken as u64;
+            frames.set(frames.get() + taken as u64);
             if taken == 0 {
                 cpu.rebook(Part::User, Part::Poll);
             }
@@ -82,9 +90,7 @@ impl L2fwd {
             }
             cpu.sync().await;
         }
-        let mut report = Report::default();
-        report.add("frames", "packets", frames as f64);
-        Ok(report)
+        Ok(report(cpu.now()))
     }
 }
 

@@ -1,12 +1,13 @@
 //! The program interface: environment, report and failure.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::Kernel;
-use units::Duration;
+use units::{Duration, Time};
 
 use crate::premises::{Premises, Refused};
 
@@ -21,6 +22,27 @@ pub struct Environment {
     pub seed: u64,
     /// The devices' firmware, where programs can replace it.
     pub firmware: Option<Rc<dyn Firmware>>,
+    /// Where a program that only the run's end ends leaves what it has counted.
+    pub so_far: ReportSoFar,
+}
+
+/// Makes a report of what a program has counted until a time.
+type ReportMaker = Box<dyn Fn(Time) -> Report>;
+
+/// What a program that does not end has counted.
+#[derive(Clone, Default)]
+pub struct ReportSoFar(Rc<RefCell<Option<ReportMaker>>>);
+
+impl ReportSoFar {
+    /// From now on, `report` tells what was counted.
+    pub(crate) fn by(&self, report: impl Fn(Time) -> Report + 'static) {
+        *self.0.borrow_mut() = Some(Box::new(report));
+    }
+
+    /// The report at a time; `None` if the program has none.
+    pub fn at(&self, now: Time) -> Option<Report> {
+        self.0.borrow().as_ref().map(|report| report(now))
+    }
 }
 
 /// The firmware of devices, which a program can replace.

@@ -299,6 +299,20 @@ impl PmdShared {
         add(&mut self.counts.borrow_mut()[port]);
     }
 
+    /// What was done in a time.
+    fn report(&self, took: Duration, notes: Vec<String>) -> Report {
+        let mut report = Report { notes, ..Report::default() };
+        let us = took.as_ns_f64() / 1e3;
+        report.add("time", "µs", us);
+        for (port, count) in self.counts.borrow().iter().enumerate() {
+            report.add(format!("port {port} rx"), "packets", count.received as f64);
+            report.add(format!("port {port} tx"), "packets", count.sent as f64);
+            report.add(format!("port {port} tx dropped"), "packets", count.dropped as f64);
+            report.add(format!("port {port} rx rate"), "Mpackets/s", count.received as f64 / us);
+        }
+        report
+    }
+
     fn peer(&self, port: usize) -> MacAddr {
         let given = self.options.peers.iter().find(|(of, _)| usize::from(*of) == port);
         given.map_or(MacAddr([2, 0, 0, 0, 0, port as u8]), |(_, mac)| *mac)
@@ -441,6 +455,9 @@ impl Testpmd {
         let cores = usize::from(options.forwarders).min(forwarders.len()).min(streams.len());
         let counts = RefCell::new(vec![PortCount::default(); count]);
         let shared = Rc::new(PmdShared { options, ports, counts, end });
+        let (counted, told) = (Rc::clone(&shared), notes.clone());
+        let report = move |now: Time| counted.report(now.since(began), told.clone());
+        environment.so_far.by(report);
         let mut tasks = Vec::new();
         for (n, &core) in forwarders.iter().enumerate().take(cores) {
             let own: Vec<ForwardStream> = streams.iter().copied().skip(n).step_by(cores).collect();
@@ -452,16 +469,7 @@ impl Testpmd {
         for task in tasks {
             task.wait().await?;
         }
-        let mut report = Report { notes, ..Report::default() };
-        let us = cpu.now().since(began).as_ns_f64() / 1e3;
-        report.add("time", "µs", us);
-        for (port, count) in shared.counts.borrow().iter().enumerate() {
-            report.add(format!("port {port} rx"), "packets", count.received as f64);
-            report.add(format!("port {port} tx"), "packets", count.sent as f64);
-            report.add(format!("port {port} tx dropped"), "packets", count.dropped as f64);
-            report.add(format!("port {port} rx rate"), "Mpackets/s", count.received as f64 / us);
-        }
-        Ok(report)
+        Ok(shared.report(cpu.now().since(began), notes))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use units::Duration;
-use workloads::{Failure, Report};
+use workloads::{Failure, Report, ReportSoFar};
 
 use super::{Account, Counted};
 use crate::links::LinkState;
@@ -90,6 +90,8 @@ pub(super) struct Ended {
     pub(super) done: RefCell<Vec<FinishedProgram>>,
     /// Names of the devices that each program has opened.
     pub(super) opened: RefCell<BTreeMap<usize, BTreeSet<String>>>,
+    /// What programs that do not end have counted.
+    pub(super) so_far: RefCell<BTreeMap<usize, ReportSoFar>>,
 }
 
 impl Ended {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use machine::{ComputerSetup, DeviceFile, HostSetup, SourceSetup};
 use rayon::prelude::*;
 use units::{Duration, Time};
-use workloads::{Failure, Program, Report};
+use workloads::{Failure, Program};
 
 use super::balance::Balance;
 use super::events::Events;
@@ -209,7 +209,7 @@ pub fn run_watched(
         }
     }
     observer.ended(&computers);
-    tell_servers(setup, &programs, computers.simulation().now().since(started), &ended);
+    tell_servers(setup, &programs, (started, computers.simulation().now()), &ended);
     if !observer.has_enough() {
         events.tell_missing();
         write_back(&computers);
@@ -222,14 +222,21 @@ pub fn run_watched(
     Ok(done)
 }
 
-/// Reports servers on whose command lines there are notes; others report nothing.
-fn tell_servers(setup: &ComputerSetup, programs: &[Rc<dyn Program>], took: Duration, ended: &Ended) {
+/// Reports servers that have counted something, and those on whose command lines there are notes; others report nothing.
+fn tell_servers(
+    setup: &ComputerSetup,
+    programs: &[Rc<dyn Program>],
+    (started, now): (Time, Time),
+    ended: &Ended,
+) {
     for (n, (program, entry)) in programs.iter().zip(&setup.programs).enumerate() {
         let (subject, notes) = (Subject::Program(n), program.notes().to_vec());
-        if program.serves() && !notes.is_empty() && !ended.has(subject) {
+        let counted = ended.so_far.borrow().get(&n).and_then(|so_far| so_far.at(now));
+        if program.serves() && (counted.is_some() || !notes.is_empty()) && !ended.has(subject) {
             let (host, run) = (place(setup, entry), entry.run.value.clone());
-            let report = Report { notes, ..Report::default() };
-            ended.tell(FinishedProgram::new(subject, host, run, took, Ok(report)));
+            let mut report = counted.unwrap_or_default();
+            report.notes.extend(notes);
+            ended.tell(FinishedProgram::new(subject, host, run, now.since(started), Ok(report)));
         }
     }
 }

@@ -124,8 +124,12 @@ impl<'a> Scope<'a> {
         } else if let Some((host, device)) = disk.and_then(|disk| disk.device) {
             self.host(host).devices.insert(device);
         } else {
-            // Files have no device of their own: all that are no network devices.
-            let is_other = |device: &DeviceFile| !matches!(device, DeviceFile::Nic(_) | DeviceFile::Ntb(_));
+            // Files have no device of their own: all that are no network devices of the kernel.
+            let is_other = |device: &DeviceFile| match device {
+                DeviceFile::Nic(_) => host.has_user_nics() && name.starts_with("uio"),
+                DeviceFile::Ntb(_) => false,
+                _ => true,
+            };
             let devices = host.devices.iter().enumerate().filter(|(_, device)| is_other(&device.kind));
             let own: Vec<(usize, usize)> = devices.map(|(n, _)| (entry.host, n)).collect();
             let borrows = self.setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host);
