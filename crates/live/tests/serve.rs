@@ -54,19 +54,18 @@ impl Client {
     }
 }
 
+/// Sockets in a folder, for clients that come again, with a guest's own stores and no record.
+fn options_in(folder: &Path, clock: LiveClock) -> ServeOptions {
+    ServeOptions { sockets: folder.to_owned(), once: false, clock, combining: Vec::new(), record: None }
+}
+
 /// Serves a scenario in a folder while `act` is a client of its first function.
 fn while_served(
     path: &str,
     folder: &Path,
     act: impl FnOnce(&Path) + Send + 'static,
 ) -> Result<(), LiveError> {
-    let options = ServeOptions {
-        sockets: folder.to_owned(),
-        once: false,
-        clock: LiveClock::Wall,
-        combining: Vec::new(),
-        record: None,
-    };
+    let options = options_in(folder, LiveClock::Wall);
     while_told(path, &options, |_| {}, act).map(drop)
 }
 
@@ -176,13 +175,7 @@ impl Plugin {
 fn in_lock_step_a_read_takes_a_guest_as_long_as_the_device() {
     let folder = tempfile::tempdir().unwrap();
     let clock = LiveClock::LockStep { shift: 1 };
-    let options = ServeOptions {
-        sockets: folder.path().to_owned(),
-        once: false,
-        clock,
-        combining: Vec::new(),
-        record: None,
-    };
+    let options = options_in(folder.path(), clock);
     let mut ended = Vec::new();
     let told = |event: &LiveEvent<'_>| {
         if let LiveEvent::Clocked(guest) = event {
@@ -229,13 +222,7 @@ fn what_a_kernel_logged_last_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = with_events(folder.path(), &[("20 ms", "remove")]);
     let clock = LiveClock::LockStep { shift: 1 };
-    let options = ServeOptions {
-        sockets: folder.path().to_owned(),
-        once: false,
-        clock,
-        combining: Vec::new(),
-        record: None,
-    };
+    let options = options_in(folder.path(), clock);
     let mut lines = Vec::new();
     let told = |event: &LiveEvent<'_>| {
         if let LiveEvent::Logged { line, .. } = event {
@@ -274,13 +261,7 @@ fn a_clients_accesses_are_packets_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let span = Span { packets: 1000, filter: "TLP".parse().unwrap(), ..Span::default() };
     let record = Some((span, vec!["slot".to_owned()]));
-    let options = ServeOptions {
-        sockets: folder.path().to_owned(),
-        once: false,
-        clock: LiveClock::Wall,
-        combining: Vec::new(),
-        record,
-    };
+    let options = ServeOptions { record, ..options_in(folder.path(), LiveClock::Wall) };
     let act = |socket: &Path| {
         Client::new(socket).read(0, 8, 4);
     };
@@ -303,11 +284,9 @@ fn writes(combining: &[&str], stores: &'static [u32]) -> Result<Vec<usize>, Live
     let folder = tempfile::tempdir().unwrap();
     let span = Span { packets: 10_000, filter: "TLP".parse().unwrap(), ..Span::default() };
     let options = ServeOptions {
-        sockets: folder.path().to_owned(),
-        once: false,
-        clock: LiveClock::Wall,
         combining: combining.iter().map(|bar| (*bar).to_owned()).collect(),
         record: Some((span, vec!["slot#0".to_owned()])),
+        ..options_in(folder.path(), LiveClock::Wall)
     };
     let seen = while_told(
         "tools/live/kpio.toml",

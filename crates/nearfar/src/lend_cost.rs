@@ -229,10 +229,7 @@ fn program_cost(number: usize, own: &Counts, lent: &Counts) -> Option<ProgramCos
         let readings = report.readings.iter().filter(|reading| reading.way.is_none()).cloned();
         Some((done.run.clone(), readings.chain(cpu(counts, number, &done.host, &report.readings)).collect()))
     };
-    let binds = [own, lent].map(|counts| {
-        let counted = counts.counted.iter().find(|counted| counted.program == number);
-        counted.map_or(String::new(), |counted| counted.window.binding(counts.host_of(number)).sentence())
-    });
+    let binds = [own, lent].map(|counts| counts.binding_of(number));
     let ((_, own), (run, lent)) = (of(own)?, of(lent)?);
     let row = |reading: &Reading| {
         let other =

@@ -198,10 +198,7 @@ impl ToolComparison {
         }
         self.notes.extend(report.notes.iter().filter(|note| !note.starts_with("what binds")).cloned());
         let number = program.and_then(|program| program.number());
-        let counted = counts.counted.iter().find(|counted| Some(counted.program) == number);
-        self.binds = counted.map_or(String::new(), |counted| {
-            counted.window.binding(counts.host_of(counted.program)).sentence()
-        });
+        self.binds = number.map_or(String::new(), |number| counts.binding_of(number));
     }
 
     /// A record for each quantity, or one that says why there is none.

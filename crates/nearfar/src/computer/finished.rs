@@ -148,4 +148,10 @@ impl Counts {
     pub fn host_of(&self, program: usize) -> &str {
         self.done.iter().find(|done| done.number() == Some(program)).map_or("", |done| &done.host)
     }
+
+    /// What binds a program, in words; empty if nothing was counted while it ran.
+    pub fn binding_of(&self, program: usize) -> String {
+        let counted = self.counted.iter().find(|counted| counted.program == program);
+        counted.map_or(String::new(), |counted| counted.window.binding(self.host_of(program)).sentence())
+    }
 }

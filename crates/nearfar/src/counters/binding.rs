@@ -142,16 +142,20 @@ impl Resource {
 
     /// Whether it does on the same host what another one does, and is as full.
     fn is_like(&self, other: &Self) -> bool {
-        let part = |one: &Self| one.place.split_once('/').map(|(_, part)| part.to_owned());
-        (self.kind, part(self)) == (other.kind, part(other))
+        (self.kind, self.parts().1) == (other.kind, other.parts().1)
             && self.is_full()
             && other.is_full()
             && (self.share - other.share).abs() <= TIE
     }
 
+    /// The device, socket or core that it belongs to, and what of it; empty if it is the whole.
+    fn parts(&self) -> (&str, &str) {
+        self.place.split_once('/').unwrap_or((&self.place, ""))
+    }
+
     /// The device, socket or core that it belongs to.
     pub(crate) fn owner(&self) -> &str {
-        self.place.split('/').next().unwrap_or_default()
+        self.parts().0
     }
 
     /// Whether it is a ring whose share is that of the packets for which it had no buffer.
@@ -160,7 +164,7 @@ impl Resource {
     }
 
     pub(super) fn words(&self, host: &str) -> String {
-        let (owner, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
+        let (owner, part) = self.parts();
         let link = match part {
             "link-up" => format!("the link of {host}'s {owner}, to the host"),
             "uplink-up" => format!("the uplink of {host}'s {owner}, to the host"),
