@@ -59,6 +59,12 @@ fn open(
     Ok((of_bench, of_bench.open(files, name, text)?))
 }
 
+/// The kinds of files: word, folder and description.
+#[pyfunction]
+pub fn kinds() -> Vec<(&'static str, &'static str, &'static str)> {
+    KINDS.iter().map(|kind| (kind.word, kind.folder, kind.about)).collect()
+}
+
 /// A file with what was changed since it was read.
 #[pyclass(module = "nearfar._nearfar")]
 pub struct File {

@@ -19,7 +19,7 @@ mod _nearfar {
     #[pymodule_export]
     use super::device::{Bus, Prototype};
     #[pymodule_export]
-    use super::file::{File, Library};
+    use super::file::{File, Library, kinds};
     #[pymodule_export]
     use super::run::{ablate, bench, check, compare, fit, keep, leave_out, look, run, sweep, with_intervals};
     #[pymodule_export]

@@ -39,8 +39,7 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are():
         nearfar.Machine.load("dell-t430")["host.nothing"]
 
 
-@pytest.mark.parametrize("kind", [nearfar.Machine, nearfar.Part, nearfar.Nic, nearfar.Drive, nearfar.Gpu, nearfar.Ntb,
-                                  nearfar.Switch, nearfar.Cluster, nearfar.Kernel, nearfar.Scenario])
+@pytest.mark.parametrize("kind", nearfar.files.CLASSES.values())
 def test_every_kind_loads_and_comes_back(kind):
     for name in kind.names():
         file = kind.load(name)

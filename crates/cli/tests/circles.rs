@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Files of the largest circle: a scenario's entries, which are resolved with each other's help (`machine`).
+/// Files of the largest circle: a simulation of computers, whose parts are run and observed by each other (`nearfar`).
 const MOST: usize = 12;
 
 /// A module's path in its crate; empty for the root.

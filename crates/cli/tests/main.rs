@@ -7,6 +7,7 @@ mod commands;
 mod dependencies;
 mod faults;
 mod guide;
+mod kinds;
 mod live;
 mod names;
 mod outputs;

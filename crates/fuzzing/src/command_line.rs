@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
         cpus: (0..4).map(|core| (core, 0)).collect(),
         nodes: 2,
         memory: 1 << 30,
-        disks: vec![Disk { name: "nvme0n1".into(), id: Some("x".into()), bytes: 16 << 20, block: 512 }],
+        disks: vec![Disk { name: Some("nvme0n1".into()), id: Some("x".into()), bytes: 16 << 20, block: 512 }],
         links: vec![Link {
             name: "eth0".into(),
             queues: 4,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::computer::{DeviceFile, HostSetup, PassedSetup, named_function};
+use crate::computer::{HostSetup, PassedSetup};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::Doc;
 use crate::library::Library;
 use crate::link::LinkWidth;
+use crate::names::{self, NotFound};
 use crate::ntb::{ClusterSwitch, Ntb};
 use crate::placed::Placed;
 use crate::read::{Check, record};
@@ -200,10 +201,7 @@ fn holder(by: &HostSetup, vm: Option<usize>) -> FunctionHolder {
 
 /// What the file of an NTB adapter says; `None` for other devices.
 pub fn adapter(host: &HostSetup, device: usize) -> Option<&Ntb> {
-    match &host.devices[device].kind {
-        DeviceFile::Ntb(ntb) => Some(ntb),
-        _ => None,
-    }
+    host.devices[device].kind.ntb()
 }
 
 /// A host's adapters and their device indices.
@@ -222,9 +220,6 @@ pub(crate) fn segment(hosts: &[HostSetup], lender: usize) -> u16 {
     let first = adapters(&hosts[lender]).next().map_or(0, |(device, _)| device);
     u16::from(node(hosts, lender, first)) + 1
 }
-
-/// An error and its remedy.
-type Mismatch = (String, String);
 
 impl ClusterSetup {
     /// Resolves the names in the entries.
@@ -350,7 +345,7 @@ impl ClusterSetup {
     }
 
     /// The end of a cable with this name.
-    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, Mismatch> {
+    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, NotFound> {
         if let Some(switch) = self.switches.iter().position(|(own, _)| own == name) {
             return Ok(ClusterEnd::Switch(switch));
         }
@@ -371,11 +366,9 @@ impl ClusterSetup {
         let refused = |message: String| (message, help());
         let (host, device) =
             name.split_once(':').ok_or_else(|| refused(format!("`{name}` is not an end of a cable")))?;
-        let number = hosts.iter().position(|own| own.name == host);
-        let number = number.ok_or_else(|| refused(format!("there is no host `{host}`")))?;
+        let number = names::host(hosts, host).map_err(|(message, _)| refused(message))?;
         let own = &hosts[number];
-        let found = own.devices.iter().position(|own| own.name.as_deref() == Some(device));
-        let found = found.filter(|&found| adapter(own, found).is_some());
+        let found = names::find_device(own, device).filter(|&found| adapter(own, found).is_some());
         let found = found.ok_or_else(|| refused(format!("`{host}` has no NTB adapter `{device}`")))?;
         Ok(ClusterEnd::Adapter(number, found))
     }
@@ -384,42 +377,16 @@ impl ClusterSetup {
         &self,
         hosts: &[HostSetup],
         entry: &'e BorrowEntry,
-    ) -> Result<BorrowSetup, (&'e Placed<String>, Mismatch)> {
-        let names = || suggest::list(hosts.iter().map(|host| host.name.as_str()));
-        let host = |name: &str| hosts.iter().position(|own| own.name == name);
+    ) -> Result<BorrowSetup, (&'e Placed<String>, NotFound)> {
         let of_by = |message: String, help: String| (&entry.by, (message, help));
         let of_function = |message: String, help: String| (&entry.function, (message, help));
-        let (host_name, vm_name) = match entry.by.value.split_once('/') {
-            Some((host, vm)) => (host, Some(vm)),
-            None => (entry.by.value.as_str(), None),
-        };
-        let by = host(host_name).ok_or_else(|| {
-            of_by(format!("there is no host `{host_name}`"), format!("the hosts are {}", names()))
-        })?;
-        let vm = vm_name.map(|name| hosts[by].vm(name).map_err(|(message, help)| of_by(message, help)));
-        let vm = vm.transpose()?;
-        let (lender, device) = entry.function.value.split_once(':').ok_or_else(|| {
-            of_function(format!("`{}` names no host", entry.function.value), "such as `b:ssd`".to_owned())
-        })?;
-        let lender = host(lender).ok_or_else(|| {
-            of_function(format!("there is no host `{lender}`"), format!("the hosts are {}", names()))
-        })?;
+        let (by, vm) = names::place(hosts, &entry.by.value).map_err(|why| (&entry.by, why))?;
+        let found = names::on_host(hosts, &entry.function.value, "b:ssd").and_then(|(lender, name)| {
+            let device = name.split_once(':').map_or(name, |(device, _)| device);
+            Ok((lender, name, names::device(&hosts[lender], device)?))
+        });
+        let (lender, name, found) = found.map_err(|why| (&entry.function, why))?;
         let own = &hosts[lender];
-        let (device, vf) = match device.split_once(':') {
-            Some((device, vf)) => (device, Some(vf)),
-            None => (device, None),
-        };
-        let found = own.devices.iter().position(|own| own.name.as_deref() == Some(device));
-        let found = found.ok_or_else(|| {
-            let names = suggest::list(own.devices.iter().filter_map(|device| device.name.as_deref()));
-            of_function(
-                format!("`{}` has no device called `{device}`", own.name),
-                match names.is_empty() {
-                    true => "give its `[[host.device]]` a `name`".to_owned(),
-                    false => format!("those with a name are {names}"),
-                },
-            )
-        })?;
         if adapter(own, found).is_some() {
             return Err(of_function(
                 "an NTB adapter is not lent".to_owned(),
@@ -433,8 +400,7 @@ impl ClusterSetup {
                 IsolationRefusal::Scattered => (&entry.by, wrong),
             });
         }
-        let function = named_function(&own.devices[found], found, (device, vf))
-            .map_err(|(message, help)| of_function(message, help))?;
+        let function = names::function(own, name).map_err(|why| (&entry.function, why))?;
         if own.passes_function(function) {
             return Err(of_function(
                 "it is passed through to a virtual machine of its host".to_owned(),
@@ -443,11 +409,10 @@ impl ClusterSetup {
         }
         // A lender's windows lead through its adapter to other hosts; its own guests get functions only by VFIO.
         if lender == by {
-            let help = match vm_name {
+            let help = match vm.map(|vm| &own.vms[vm].name) {
                 None => "another host, or no `[[borrow]]`".to_owned(),
                 Some(vm) => {
-                    let function = entry.function.value.split_once(':').map_or("", |(_, function)| function);
-                    format!("pass it through: no `[[borrow]]`, and `devices = [\"{function}\"]` for `{vm}`")
+                    format!("pass it through: no `[[borrow]]`, and `devices = [\"{name}\"]` for `{vm}`")
                 }
             };
             return Err(of_by(format!("it is `{}`'s own device", own.name), help));

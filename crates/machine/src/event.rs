@@ -3,19 +3,20 @@
 //! The names in an event are resolved when the scenario is read, so that unknown names are reported at their line.
 
 use crate::cluster::{ClusterSetup, NtbCableSetup};
-use crate::computer::{HostSetup, HypervisorSetup, PassedSetup, Placement, SlotSetup, named_function};
+use crate::computer::{HypervisorSetup, PassedSetup, Placement, SlotSetup};
 use crate::diagnostic::Diagnostic;
 use crate::kernel::ErrorTrigger;
 use crate::kpio::packets;
+use crate::names::{self, NotFound};
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
 use crate::placed::Placed;
 use crate::placement::{MemoryPolicy, cores_help, cpu_list};
 use crate::program::ProgramSetup;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
-use crate::setting::{self, NetSetting};
+use crate::setting::{self, NetSetting, cannot_be};
 use crate::suggest;
-use settings::{PacketSelect, is_disk};
+use settings::PacketSelect;
 use units::{Bytes, Duration};
 
 names! {
@@ -339,9 +340,6 @@ pub(crate) struct Surroundings<'a> {
     pub programs: &'a [ProgramSetup],
 }
 
-/// Why something is not found, and what exists.
-type NotFound = (String, String);
-
 /// As [`NotFound`], with the offending value.
 type Wrong<'p> = (&'p Placed<String>, NotFound);
 
@@ -413,10 +411,12 @@ impl EventSetup {
                 around.setting(what, value).map(Action::Set)
             }
             (Deed::Crash, _) => around.host(what, &what.value).map(Action::Crash),
-            (Deed::PowerOff, _) => match what.value.split_once('/') {
-                Some((host, vm)) => around.vm(what, host, vm).map(|(host, vm)| Action::PowerOffVm(host, vm)),
-                None => around.host(what, &what.value).map(Action::PowerOff),
-            },
+            (Deed::PowerOff, _) => {
+                let action = |(host, vm): (usize, Option<usize>)| {
+                    vm.map_or(Action::PowerOff(host), |vm| Action::PowerOffVm(host, vm))
+                };
+                names::place(around.stations.hosts, &what.value).map(action).map_err(|why| (what, why))
+            }
             (Deed::Reboot, _) => around
                 .host(what, &what.value)
                 .map(|host| Action::Reboot(host, entry.takes.unwrap_or_default())),
@@ -443,19 +443,7 @@ impl EventSetup {
 impl<'a> Surroundings<'a> {
     /// Parses `host:name`: index of the host, and the name.
     fn on_host<'t>(&self, what: &'t str, such_as: &str) -> Result<(usize, &'t str), NotFound> {
-        let hosts = self.stations.hosts;
-        let names =
-            || format!("the hosts are {}", suggest::list(hosts.iter().map(|host| host.name.as_str())));
-        let Some((host, name)) = what.split_once(':') else {
-            return Err((
-                format!("`{what}` does not say on which host"),
-                format!("`{such_as}`; {}", names()),
-            ));
-        };
-        match hosts.iter().position(|own| own.name == host) {
-            Some(number) => Ok((number, name)),
-            None => Err((format!("there is no host `{host}`"), names())),
-        }
+        names::on_host(self.stations.hosts, what, such_as)
     }
 
     /// A program by name, or by first word of its command line, behind its host or guest as in `a:fio` or `a/v:fio`.
@@ -474,9 +462,7 @@ impl<'a> Surroundings<'a> {
             };
             return Err((format!("there is no program `{what}`"), help));
         };
-        let (of, guest) = host.split_once('/').map_or((host, None), |(of, guest)| (of, Some(guest)));
-        let (number, _) = self.on_host(&format!("{of}:"), "a:netserver")?;
-        let vm = guest.map(|guest| self.stations.hosts[number].vm(guest)).transpose()?;
+        let (number, vm) = names::place(self.stations.hosts, host)?;
         let is_here =
             move |program: &ProgramSetup| program.host == number && (vm.is_none() || program.vm == vm);
         let here = || self.programs.iter().enumerate().filter(move |(_, program)| is_here(program));
@@ -521,7 +507,8 @@ impl<'a> Surroundings<'a> {
         Ok(Action::SetAffinity { host, device, number, cpus })
     }
 
-    /// All interrupts of a network or block device, `a:eth0`, or one of them, `a:eth0:3`: host, device and number.
+    /// All interrupts of a network or block device, `a:eth0`, or one of them, `a:eth0:3`: host, device and number. Its
+    /// kernel tells whether it has the device.
     fn interrupts<'p>(&self, what: &'p Placed<String>) -> Result<(usize, String, Option<usize>), Wrong<'p>> {
         let found = self.on_host(&what.value, "a:eth0").and_then(|(host, name)| {
             let (name, number) = match name.split_once(':') {
@@ -536,8 +523,15 @@ impl<'a> Surroundings<'a> {
                     (name, Some(number.parse().map_err(refused)?))
                 }
             };
-            let device = with_interrupts(&self.stations.hosts[host], name)?;
-            Ok((host, device, number))
+            let teams = &self.stations.hosts[host].teams;
+            match teams.iter().find(|team| team.name == name) {
+                None => Ok((host, name.to_owned(), number)),
+                Some(team) => {
+                    let members = suggest::list(team.members.iter().map(|member| member.name.as_str()));
+                    let message = format!("the team `{name}` has no interrupts");
+                    Err((message, format!("its members have: {members}")))
+                }
+            }
         });
         found.map_err(|why| (what, why))
     }
@@ -651,14 +645,14 @@ impl<'a> Surroundings<'a> {
             None => (name, None),
             Some((name, number)) => (name, Some(number)),
         };
-        let host = self.stations.hosts.iter().position(|own| own.name == host)?;
+        let host = names::host(self.stations.hosts, host).ok()?;
         let switches = &self.stations.hosts[host].switches;
         if let Some(switch) =
             switches.iter().position(|switch| switch.name == name).filter(|_| number.is_none())
         {
             return Some(Ok(LinkPlace::Switch(host, switch)));
         }
-        let device = named(&self.stations.hosts[host], name)?;
+        let device = names::find_device(&self.stations.hosts[host], name)?;
         let links = self.stations.hosts[host].devices[device].links.len();
         let known = || match links {
             1 => format!("it has one: `{name}`"),
@@ -681,18 +675,12 @@ impl<'a> Surroundings<'a> {
         let own = &self.stations.hosts[host];
         let interface = || own.interfaces.iter().find(|interface| interface.name == name);
         let of_interface = || interface().map(|interface| (interface.port.0, interface.port.1));
-        if let Some(device) = named(own, name).map(|device| (host, device)).or_else(of_interface) {
-            return Ok(device);
-        }
-        let names = || {
+        let found = names::find_device(own, name).map(|device| (host, device)).or_else(of_interface);
+        found.ok_or_else(|| {
             let devices = own.devices.iter().filter_map(|device| device.name.as_deref());
-            devices.chain(own.interfaces.iter().map(|interface| interface.name.as_str()))
-        };
-        let help = match names().next() {
-            None => "give a `[[host.device]]` a `name`".to_owned(),
-            Some(_) => suggest::among(name, names(), "there are") + "; other devices need a `name`",
-        };
-        Err((format!("there is no device `{name}`"), help))
+            let interfaces = own.interfaces.iter().map(|interface| interface.name.as_str());
+            names::no_device(name, devices.chain(interfaces))
+        })
     }
 
     /// A device's only function, or one of its virtual ones, as in `b:ssd` and `b:nic:vf0`.
@@ -703,7 +691,9 @@ impl<'a> Surroundings<'a> {
         let (_, device) = self.device(&format!("{}:{name}", own.name))?;
         match vf {
             None => Ok((host, PassedSetup { device, vf: None })),
-            Some(_) => named_function(&own.devices[device], device, (name, vf)).map(|passed| (host, passed)),
+            Some(_) => {
+                names::function_of(&own.devices[device], device, (name, vf)).map(|passed| (host, passed))
+            }
         }
     }
 
@@ -721,18 +711,7 @@ impl<'a> Surroundings<'a> {
     }
 
     fn host<'p>(&self, what: &'p Placed<String>, name: &str) -> Result<usize, Wrong<'p>> {
-        let hosts = self.stations.hosts;
-        hosts.iter().position(|host| host.name == name).ok_or_else(|| {
-            let names = || hosts.iter().map(|host| host.name.as_str());
-            let help = suggest::among(name, names(), "the hosts are");
-            (what, (format!("there is no host `{name}`"), help))
-        })
-    }
-
-    /// A virtual machine of a host: indices of both.
-    fn vm<'p>(&self, what: &'p Placed<String>, host: &str, name: &str) -> Result<(usize, usize), Wrong<'p>> {
-        let host = self.host(what, host)?;
-        self.stations.hosts[host].vm(name).map(|vm| (host, vm)).map_err(|why| (what, why))
+        names::host(self.stations.hosts, name).map_err(|why| (what, why))
     }
 
     /// Parses `host:device.setting` or `program.setting`.
@@ -761,11 +740,7 @@ impl<'a> Surroundings<'a> {
         value: &'p Placed<String>,
     ) -> Result<Setting, Wrong<'p>> {
         let (host, name) = self.on_host(owner, "a:eth0.mtu").map_err(|why| (what, why))?;
-        let interfaces = &self.stations.hosts[host].interfaces;
-        let Some(interface) = interfaces.iter().find(|interface| interface.name == name) else {
-            let message = format!("there is no network device `{name}`");
-            return Err((what, (message, crate::route::known(interfaces))));
-        };
+        names::interface(&self.stations.hosts[host].interfaces, name).map_err(|why| (what, why))?;
         let team = self.stations.hosts[host].teams.iter().find(|team| team.name == name);
         let lacks = match setting {
             "rss" => Some("table of RX queues"),
@@ -776,8 +751,7 @@ impl<'a> Surroundings<'a> {
             let message = format!("the team `{name}` has no {lacks}");
             return Err((what, (message, "its members have their own".to_owned())));
         }
-        let most = (interface.max_frame.get(), interface.channels);
-        NetSetting::parse(setting, &value.value, most)
+        NetSetting::parse(setting, &value.value)
             .map(|setting| Setting::Net(host, name.to_owned(), setting))
             .map_err(|help| (value, (cannot_be(setting, value), help)))
     }
@@ -802,12 +776,6 @@ impl<'a> Surroundings<'a> {
         value: &'p Placed<String>,
     ) -> Result<Setting, Wrong<'p>> {
         let (host, name) = self.on_host(owner, "a:nvme0n1.io_timeout").map_err(|why| (what, why))?;
-        let disks = &self.stations.hosts[host].disks;
-        if !disks.iter().any(|disk| disk.name == name) {
-            let all = suggest::list(disks.iter().map(|disk| disk.name.as_str()));
-            let message = format!("there is no block device `{name}`");
-            return Err((what, (message, format!("the host's block devices are {all}"))));
-        }
         match value.value.parse() {
             Ok(time) if time > Duration::ZERO => Ok(Setting::IoTimeout(host, name.to_owned(), time)),
             _ => Err((value, (cannot_be("io_timeout", value), "a time, such as `30 s`".to_owned()))),
@@ -876,9 +844,9 @@ impl<'a> Surroundings<'a> {
     /// The port of `host:ethN`, if it has this form.
     fn interface_port(&self, what: &str) -> Option<crate::network::PortSetup> {
         let (host, name) = what.split_once(':')?;
-        let number = self.stations.hosts.iter().position(|own| own.name == host)?;
-        let interface = self.stations.hosts[number].interfaces.iter().find(|own| own.name == name)?;
-        let (device_host, device, port) = interface.port;
+        let number = names::host(self.stations.hosts, host).ok()?;
+        let interfaces = &self.stations.hosts[number].interfaces;
+        let (device_host, device, port) = interfaces[names::interface(interfaces, name).ok()?].port;
         Some(crate::network::PortSetup::Host(device_host, device, port))
     }
 
@@ -899,13 +867,7 @@ impl<'a> Surroundings<'a> {
         }
         let (what, counter) = left.trim().split_once('.').ok_or_else(|| refused(left.trim()))?;
         let (host, name) = self.on_host(what, "a:eth0.rx_packets > 1e5")?;
-        let own = &self.stations.hosts[host];
-        if !own.interfaces.iter().any(|interface| interface.name == name) {
-            return Err((
-                format!("there is no network device `{name}`"),
-                crate::route::known(&own.interfaces),
-            ));
-        }
+        names::interface(&self.stations.hosts[host].interfaces, name)?;
         let all = NetCounter::ALL.iter();
         let Some((_, counter)) = all.clone().find(|(spelt, _)| *spelt == counter) else {
             let help = suggest::among(counter, all.map(|(spelt, _)| *spelt), "there are");
@@ -913,34 +875,4 @@ impl<'a> Surroundings<'a> {
         };
         Ok(Condition { host, counter: EventCounter::Net(name.to_owned(), *counter), more_than })
     }
-}
-
-/// Index of the host's device with this name in the scenario.
-fn named(host: &HostSetup, name: &str) -> Option<usize> {
-    host.devices.iter().position(|device| device.name.as_deref() == Some(name))
-}
-
-/// A network or block device of a host, which has interrupts, by its kernel name or, below `disk/by-id`, by its drive's
-/// number; a namespace stands for its drive.
-fn with_interrupts(host: &HostSetup, name: &str) -> Result<String, NotFound> {
-    if let Some(team) = host.teams.iter().find(|team| team.name == name) {
-        let members = suggest::list(team.members.iter().map(|member| member.name.as_str()));
-        return Err((format!("the team `{name}` has no interrupts"), format!("its members have: {members}")));
-    }
-    if let Some(disk) = host.disks.iter().find(|disk| is_disk(name, &disk.name, disk.id.as_deref())) {
-        return Ok(disk.name.clone());
-    }
-    let members = || host.teams.iter().flat_map(|team| &team.members);
-    if host.interfaces.iter().chain(members()).any(|interface| interface.name == name) {
-        return Ok(name.to_owned());
-    }
-    let names = || {
-        let net = host.interfaces.iter().chain(members()).map(|interface| interface.name.as_str());
-        net.chain(host.disks.iter().map(|disk| disk.name.as_str()))
-    };
-    Err((format!("there is no device `{name}`"), suggest::among(name, names(), "the host's are")))
-}
-
-fn cannot_be(setting: &str, value: &Placed<String>) -> String {
-    format!("`{setting}` cannot be `{}`", value.value)
 }

@@ -21,15 +21,18 @@ mod doc;
 mod drive;
 mod event;
 mod figure;
+mod file_kind;
 mod gpu;
 mod host;
 mod kernel;
+mod kernel_names;
 mod kinds;
 mod kpio;
 mod library;
 mod limits;
 mod link;
 mod measured;
+mod names;
 mod network;
 mod nic;
 mod nic_driver;
@@ -64,7 +67,8 @@ pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceModel, DevicePlace, DeviceSetup,
     DiskSetup, DmaMode, DriveSetup, FoundLink, HostEntry, HostSetup, HypervisorEntry, HypervisorSetup,
     InterfaceSetup, LinkEntry, LinkSetup, PassedSetup, PcieSwitchEntry, PcieSwitchSetup, Placement,
-    RiserEntry, SlotSetup, TeamEntry, TeamMode, TeamSetup, VirtualNicSetup, VmEntry, VmSetup, links_found,
+    RiserEntry, RouteSetup, SlotSetup, TeamEntry, TeamMode, TeamSetup, VirtualNicSetup, VmEntry, VmSetup,
+    links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
@@ -74,10 +78,12 @@ pub use event::{
     Setting, Trigger,
 };
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
+pub use file_kind::{AnyDoc, FileKind};
 pub use gpu::*;
 pub use host::*;
 pub use kernel::{DmaFile, ErrorTrigger, KernelFile, PciFile, SchedulerFile};
-pub use kinds::{AnyDoc, FileKind, KINDS};
+pub use kernel_names::{KernelDevices, KernelName, KernelNet};
+pub use kinds::KINDS;
 pub use kpio::{KpioFormat, KpioSelect, NicKpio};
 pub use library::{Library, Redraw, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
@@ -96,7 +102,7 @@ pub use port::PortAddress;
 pub use program::{ProgramEntry, ProgramSetup};
 pub use read::Read;
 pub use residuals::{Residual, Residuals};
-pub use route::{RouteEntry, RouteSetup};
+pub use route::RouteEntry;
 pub use scalar::{Count, Scalar};
 pub use scenario::{
     BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::computer::{DeviceEntry, HostSetup};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::placed::{Placed, Several};
 
@@ -22,9 +21,12 @@ pub struct PortAddress {
 ///
 /// # Errors
 /// If an address is invalid, or if there are more than ports.
-pub(crate) fn ports(entry: &DeviceEntry, count: u32) -> Result<Vec<PortAddress>, Diagnostics> {
-    let macs = each(entry.mac.as_ref(), count, mac)?;
-    let addresses = each(entry.address.as_ref(), count, ipv4)?;
+pub(crate) fn ports(
+    (macs, addresses): (Option<&Placed<Several<String>>>, Option<&Placed<Several<String>>>),
+    count: u32,
+) -> Result<Vec<PortAddress>, Diagnostics> {
+    let macs = each(macs, count, mac)?;
+    let addresses = each(addresses, count, ipv4)?;
     let all = macs.into_iter().zip(addresses);
     Ok(all.map(|(mac, address)| PortAddress { mac, address, in_channel: false }).collect())
 }
@@ -87,12 +89,11 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
     Ok(mac)
 }
 
-/// Reports addresses used by two ports, or that a port without an address may get.
-pub(crate) fn check(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
-    let ports = || hosts.iter().flat_map(|host| &host.devices).flat_map(|device| &device.ports);
-    let some_without = ports().any(|port| port.address.is_none());
+/// Reports addresses that two ports of so many hosts have, or that a port without an address may get.
+pub(crate) fn check(ports: &[&PortAddress], hosts: usize, wrong: &mut Vec<Diagnostic>) {
+    let some_without = ports.iter().any(|port| port.address.is_none());
     let (mut macs, mut addresses) = (BTreeMap::new(), BTreeMap::new());
-    for port in ports() {
+    for port in ports {
         if let Some(mac) = &port.mac
             && macs.insert(mac.value, ()).is_some()
             && !port.in_channel
@@ -106,7 +107,7 @@ pub(crate) fn check(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
             wrong.push(Diagnostic::new(&given.place, format!("two ports have the address {address}")));
         }
         let [a, b, _, host] = address.octets();
-        if some_without && (a, b) == (10, 0) && (1..=hosts.len()).contains(&usize::from(host)) {
+        if some_without && (a, b) == (10, 0) && (1..=hosts).contains(&usize::from(host)) {
             let message = format!("a port for which none is given may get the address {address} as well");
             let help = "give all ports one, or take another network than 10.0.0.0/16";
             wrong.push(Diagnostic::new(&given.place, message).help(help));

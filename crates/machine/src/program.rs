@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::library::Library;
+use crate::names;
 use crate::placed::Placed;
 use crate::placement::{MemoryPolicy, cores_help, cpu_list};
 use crate::prefix::{self, Numa};
@@ -68,43 +69,19 @@ impl ProgramSetup {
         entry: &ProgramEntry,
         wrong: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
-        let known = || {
-            let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
-            format!("the hosts are {names}")
-        };
-        let host = match &entry.host {
-            None if hosts.len() == 1 => 0,
+        let (host, vm) = match &entry.host {
+            None if hosts.len() == 1 => (0, None),
             None => {
+                let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
                 let message = "it does not say on which host the program runs";
-                wrong.push(
-                    Diagnostic::new(&entry.run.place, message).help(format!("add `host`: {}", known())),
-                );
+                let help = format!("add `host`: the hosts are {names}");
+                wrong.push(Diagnostic::new(&entry.run.place, message).help(help));
                 return None;
             }
-            Some(name) => {
-                let own = name.value.split('/').next().unwrap_or_default();
-                match hosts.iter().position(|host| host.name == own) {
-                    Some(host) => host,
-                    None => {
-                        let message = format!("there is no host `{own}`");
-                        wrong.push(Diagnostic::new(&name.place, message).help(known()));
-                        return None;
-                    }
-                }
-            }
-        };
-        let vm = match entry.host.as_ref().and_then(|name| Some((name, name.value.split_once('/')?.1))) {
-            None => None,
-            Some((place, name)) => match hosts[host].vms.iter().position(|vm| vm.name == name) {
-                Some(vm) => Some(vm),
-                None => {
-                    let names = crate::suggest::list(hosts[host].vms.iter().map(|vm| vm.name.as_str()));
-                    let help = match names.is_empty() {
-                        true => "add a `[[host.vm]]`".to_owned(),
-                        false => format!("there are {names}"),
-                    };
-                    let message = format!("host `{}` has no virtual machine `{name}`", hosts[host].name);
-                    wrong.push(Diagnostic::new(&place.place, message).help(help));
+            Some(name) => match names::place(hosts, &name.value) {
+                Ok(place) => place,
+                Err((message, help)) => {
+                    wrong.push(Diagnostic::new(&name.place, message).help(help));
                     return None;
                 }
             },
@@ -114,13 +91,18 @@ impl ProgramSetup {
             None => (hosts[host].cores(), described.nodes()),
             Some(vm) => (hosts[host].vms[vm].vcpus.len() as u32, 1),
         };
-        if let Some(name) = &entry.namespace
-            && (vm.is_some() || !hosts[host].interfaces.iter().any(|interface| interface.name == name.value))
-        {
-            let message = format!("there is no network device `{}`", name.value);
-            let help = crate::route::known(&hosts[host].interfaces);
-            wrong.push(Diagnostic::new(&name.place, message).help(help));
-            return None;
+        if let Some(name) = &entry.namespace {
+            let refused = match vm {
+                None => names::interface(&hosts[host].interfaces, &name.value).err(),
+                Some(_) => Some((
+                    "a guest has one network namespace".to_owned(),
+                    "leave `namespace` out, or run it on the host".to_owned(),
+                )),
+            };
+            if let Some((message, help)) = refused {
+                wrong.push(Diagnostic::new(&name.place, message).help(help));
+                return None;
+            }
         }
         let cpus = match &entry.cpus {
             None => Vec::new(),

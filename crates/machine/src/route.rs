@@ -2,8 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::computer::InterfaceSetup;
+use crate::computer::{InterfaceSetup, RouteSetup};
 use crate::diagnostic::Diagnostic;
+use crate::names;
 use crate::placed::Placed;
 use crate::port::is_host;
 use crate::read::{Check, record};
@@ -26,17 +27,6 @@ record! {
             "give a `device`, a `gateway`, or both",
         );
     }
-}
-
-/// A route of a host, checked to lead somewhere.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RouteSetup {
-    /// The network and its prefix length.
-    pub network: Placed<(Ipv4Addr, u8)>,
-    /// The network device.
-    pub device: Option<String>,
-    /// The next hop.
-    pub gateway: Option<Ipv4Addr>,
 }
 
 /// The routes of a host; reports those that lead nowhere or duplicate another.
@@ -122,8 +112,8 @@ impl<'a> Tables<'a> {
     }
 
     fn device(&self, given: &Placed<String>) -> Result<usize, Box<Diagnostic>> {
-        let found = self.interfaces.iter().position(|interface| interface.name == given.value);
-        found.ok_or_else(|| complaint(given, "there is no network device `{}`", &known(self.interfaces)))
+        let told = |(message, help)| Box::new(Diagnostic::new(&given.place, message).help(help));
+        names::interface(self.interfaces, &given.value).map_err(told)
     }
 
     /// The gateway's address, and the device through which it is reached.
@@ -161,14 +151,6 @@ impl<'a> Tables<'a> {
             false => format!("these are: {}", near.join(", ")),
         };
         Err(complaint(given, "`{}` is at no link by which it could be reached", &help))
-    }
-}
-
-/// A list of a host's network devices, for an error about an unknown name.
-pub(crate) fn known(interfaces: &[InterfaceSetup]) -> String {
-    match crate::suggest::list(interfaces.iter().map(|interface| interface.name.as_str())) {
-        names if names.is_empty() => "the host has none: add a `[[host.device]]` with `nic`".to_owned(),
-        names => format!("the host's network devices are {names}"),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::nic::RINGS;
 use crate::nic_driver::NicDriverEntry;
 use crate::nvme_driver::NvmeDriverEntry;
+use crate::placed::Placed;
 use crate::read::Read;
 use crate::shape::Shape;
 use crate::suggest;
@@ -44,15 +45,11 @@ pub(crate) fn known() -> String {
 }
 
 impl NetSetting {
-    /// Reads the value of a setting of a device with frames up to `max_frame` bytes and so many RX queues.
+    /// Reads the value of a setting. Whether the device can have it is for [`check`](Self::check) to say.
     ///
     /// # Errors
     /// What it can be.
-    pub(crate) fn parse(
-        setting: &str,
-        value: &str,
-        (max_frame, rx_queues): (u64, u32),
-    ) -> Result<Self, String> {
+    pub(crate) fn parse(setting: &str, value: &str) -> Result<Self, String> {
         fn of<T: std::str::FromStr>(value: &str) -> Option<T> {
             value.trim().parse().ok()
         }
@@ -71,21 +68,47 @@ impl NetSetting {
             "tx_ring" => (ring().map(Self::TxRing), "a power of two from 8 to 32768"),
             "rx_ring" => (ring().map(Self::RxRing), "a power of two from 8 to 32768"),
             "rss" => {
-                let is_queue = |queue: &u16| u32::from(*queue) < rx_queues;
-                let queues: Option<_> = value.split(',').map(|queue| of(queue).filter(is_queue)).collect();
-                return queues.map(Self::Rss).ok_or_else(|| match rx_queues {
-                    1 => "its only queue, `0`".to_owned(),
-                    queues => format!("numbers of queues, such as `0,{0}`, from 0 to {0}", queues - 1),
-                });
+                let queues: Option<_> = value.split(',').map(of).collect();
+                (queues.map(Self::Rss), "numbers of queues, such as `0,1`")
             }
-            _ => {
-                let most = max_frame.saturating_sub(14);
-                let mtu = of(value).filter(|&mtu: &u16| (68..=most).contains(&mtu.into()));
-                return mtu.map(Self::Mtu).ok_or_else(|| format!("from 68 to {most}"));
-            }
+            _ => (of(value).map(Self::Mtu), "a number of bytes"),
         };
         read.ok_or_else(|| help.to_owned())
     }
+
+    /// What scenarios call it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Coalescing(_) => "coalescing",
+            Self::CoalescingPackets(_) => "coalescing_packets",
+            Self::Adaptive(_) => "adaptive",
+            Self::TxRing(_) => "tx_ring",
+            Self::RxRing(_) => "rx_ring",
+            Self::Rss(_) => "rss",
+            Self::Tso(_) => "tso",
+            Self::Mtu(_) => "mtu",
+        }
+    }
+
+    /// Checks it for a device with a largest MTU and so many RX queues.
+    ///
+    /// # Errors
+    /// What it can be.
+    pub(crate) fn check(&self, (max_mtu, rx_queues): (u16, u16)) -> Result<(), String> {
+        match self {
+            Self::Rss(queues) if queues.iter().any(|queue| *queue >= rx_queues) => Err(match rx_queues {
+                1 => "its only queue, `0`".to_owned(),
+                queues => format!("numbers of queues, such as `0,{0}`, from 0 to {0}", queues - 1),
+            }),
+            Self::Mtu(mtu) if !(68..=max_mtu).contains(mtu) => Err(format!("from 68 to {max_mtu}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// That a setting has a wrong value.
+pub(crate) fn cannot_be(setting: &str, value: &Placed<String>) -> String {
+    format!("`{setting}` cannot be `{}`", value.value)
 }
 
 /// Why a parameter that a driver only reads when it is loaded, or an unknown one, is not set. `elsewhere` says how else some

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
+use crate::names;
 use crate::placed::Placed;
 use crate::port::is_host;
 use crate::read::{Check, record};
@@ -208,9 +209,8 @@ impl GeneratorSetup {
         wrong: &mut Vec<Diagnostic>,
     ) -> Vec<Self> {
         let virtual_nic = |name: &str| {
-            let (host, vm) = name.split_once('/')?;
-            let host = hosts.iter().find(|own| own.name == host)?;
-            host.vms.iter().find(|own| own.name == vm)?.virtual_nic()
+            let (host, vm) = names::place(hosts, name).ok()?;
+            hosts[host].vms[vm?].virtual_nic()
         };
         let mut found = Vec::new();
         for (n, entry) in (1u32..).zip(entries) {

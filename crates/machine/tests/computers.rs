@@ -1,8 +1,8 @@
 //! Scenarios with computers: what is wrong with one is said at its place.
 
 use machine::{
-    Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, LinkPlace, MemoryPolicy,
-    NicDriverEntry, NvmeDriverEntry, Read as _, Shape, Trigger,
+    Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, KernelDevices, KernelNet, Library, LinkPlace,
+    MemoryPolicy, NicDriverEntry, NvmeDriverEntry, Read as _, Shape, Trigger,
 };
 
 const GOOD: &str = r#"
@@ -189,14 +189,18 @@ fn items_of_lists_are_set_by_name_and_by_number() {
     }
 }
 
-/// Two hosts with a cable that has a name, two programs, and an event with these lines.
+/// Two hosts with a cable that has a name, two programs, and an event with these lines, whose kernels have found the NICs.
 fn with_event(lines: &str) -> Result<ComputerSetup, String> {
     let nic = "machine = \"dell-t430\"\n[[host.device]]\nname = \"nic\"\nnic = \"modern\"\n";
-    load(&format!(
+    let setup = load(&format!(
         "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\n{nic}[[host]]\nname = \"b\"\n{nic}\
          [[cable]]\nname = \"wire\"\nends = [\"a\", \"b\"]\n[[program]]\nname = \"server\"\nhost = \"b\"\nrun = \"netserver\"\n\
          [[program]]\nhost = \"a\"\nrun = \"stream\"\n[[program]]\nhost = \"a\"\nrun = \"stream\"\n[[event]]\n{lines}"
-    ))
+    ))?;
+    let eth0 = KernelNet { name: "eth0".to_owned(), max_mtu: 9000, rx_queues: 20 };
+    let found = KernelDevices { nets: vec![eth0], ..KernelDevices::default() };
+    setup.check_kernel_names(&[found.clone(), found]).map_err(|diagnostics| diagnostics.to_string())?;
+    Ok(setup)
 }
 
 #[test]
@@ -361,7 +365,7 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.rss\"\nvalue = \"0-3\"",
             "x.toml:32:",
-            "such as `0,19`",
+            "such as `0,1`",
         ),
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nvme0n1.io_timeout\"\nvalue = \"1 s\"",
@@ -393,6 +397,22 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         let said = event(lines);
         assert!(said.contains(place) && said.contains(words), "{lines}: {said}");
     }
+}
+
+/// A drive that comes later can have any name that drives have.
+#[test]
+fn names_of_drives_that_are_to_come_are_not_refused() {
+    const LENT: &str = include_str!("../../../scenarios/lend-nvme.toml");
+    let event = "[[event]]\nat = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nvme0n1.io_timeout\"\nvalue = \"1 s\"\n";
+    let setup = load(&[LENT, event].concat()).unwrap();
+    let checked = |disks: Vec<(String, Option<String>)>, awaits_drives| {
+        let found = KernelDevices { disks, awaits_drives, ..KernelDevices::default() };
+        setup.check_kernel_names(&[found, KernelDevices::default()]).map_err(|wrong| wrong.to_string())
+    };
+    assert_eq!(checked(vec![("nvme0n1".to_owned(), None)], false), Ok(()));
+    assert_eq!(checked(Vec::new(), true), Ok(()));
+    let refused = checked(vec![("nvme1n1".to_owned(), None)], false).unwrap_err();
+    assert!(refused.contains("the host's block devices are `nvme1n1`"), "{refused}");
 }
 
 /// A parameter of a driver changes under way, or is refused with where it is set.
@@ -432,7 +452,7 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
     let (host, guest) = (&setup.hosts[0], &setup.hosts[0].vms[0]);
     assert_eq!((&guest.vcpus[..], guest.node), (&[10, 11, 12][..], 1));
     assert_eq!(guest.devices, [machine::PassedSetup { device: 0, vf: None }]);
-    assert_eq!((host.disks.len(), guest.disks[0].name.as_str()), (0, "nvme0n1"));
+    assert!(host.passes(0));
     assert_eq!((setup.programs[0].host, setup.programs[0].vm), (0, Some(0)));
     for (vm, line, words) in [
         (vm.replace("10-12", "20"), "x.toml:15:", "there is no core 20"),

@@ -29,7 +29,7 @@ fn every_file_is_in_the_program() {
         let folder = format!("machines/{}", entry.file_name().to_str().unwrap());
         assert!(
             !entry.path().is_dir() || folders.contains(folder.as_str()),
-            "no kind of file has the folder {folder}: add a line to KINDS in kinds.rs"
+            "no kind of file has the folder {folder}: add a line to `devices!` in computer/device.rs, or to KINDS in kinds.rs"
         );
     }
 }

@@ -120,7 +120,7 @@ fn check(kind: &FileKind, name: &str) -> usize {
 #[test]
 fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_refuses() {
     let library = Library::built_in();
-    for kind in &KINDS {
+    for kind in KINDS.iter() {
         let folder = kind.folder;
         let is_computers =
             |name: &str| Doc::<ComputerScenario>::load(&library, name).unwrap().has("host").unwrap();
@@ -148,7 +148,7 @@ fn reference_pages_are_those_of_the_reader() {
          writes a JSON Schema for editors. Values include their units; the meaning of a key includes its default.\n\n\
          | Kind | What it is |\n|---|---|\n",
     );
-    for kind in &KINDS {
+    for kind in KINDS.iter() {
         expect_test::expect_file![folder.join(format!("{}.md", kind.word))].assert_eq(&kind.markdown());
         index += &format!("| [{0}]({0}.md) | {1} |\n", kind.word, kind.about);
     }
@@ -177,7 +177,7 @@ fn every_key_is_explained() {
         }
     }
     let mut silent = Vec::new();
-    for kind in &KINDS {
+    for kind in KINDS.iter() {
         walk(kind.word, &(kind.shape)(), &mut silent);
         let page = kind.markdown();
         assert!(page.contains("| Key | Meaning | Value |") && page.lines().count() > 8, "{page}");

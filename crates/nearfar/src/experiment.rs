@@ -148,7 +148,7 @@ impl Experiment {
         if of_computers.iter().try_fold(false, |is, key| Ok::<_, Diagnostics>(is || doc.has(key)?))? {
             set_all(&mut doc, option, changes)?;
             let setup = ComputerSetup::load(library, &doc)?;
-            computer::check(&setup)?;
+            computer::check_syntax(&setup)?;
             return Ok(Self::Computers(Box::new(setup)));
         }
         let mut doc = Doc::<Scenario>::load(library, name)?;

@@ -5,9 +5,9 @@ use machine::{
     ProgramSetup,
 };
 use serde_json::json;
-use workloads::Reading;
+use workloads::{Disk, Reading};
 
-use crate::computer::{self, Counts, FinishedProgram};
+use crate::computer::{self, ComputerError, Counts, FinishedProgram};
 use crate::experiment::{Changes, ExperimentError};
 use crate::progress::Progress;
 use crate::records::Record;
@@ -72,7 +72,7 @@ pub fn cost(
     let mut doc = Doc::<ComputerScenario>::load(library, name)?;
     crate::experiment::set_all(&mut doc, option, changes)?;
     let mut setup = ComputerSetup::load(library, &doc)?;
-    computer::check(&setup)?;
+    computer::check_syntax(&setup)?;
     let wrong = |message: &str, help: &str| Diagnostics::about(name, message, Some(help.to_owned()));
     let Some(borrow) = setup.cluster.borrows.first().cloned() else {
         return Err(wrong("it lends nothing", "add a [[borrow]], as lend-nvme has one").into());
@@ -82,7 +82,7 @@ pub fn cost(
     // The run with the loan writes it.
     own.remove("capture")?;
     let at_home = ComputerSetup::load(library, &own)?;
-    let moved = programs_of(&setup, &borrow, &at_home);
+    let moved = programs_of(&setup, &borrow, &at_home)?;
     if moved.is_empty() {
         return Err(wrong(
             "no program of the borrower uses what it borrows",
@@ -108,7 +108,7 @@ pub fn cost(
         let mut stay = stays.iter();
         programs.retain(|_| stay.next() == Some(&true));
     }
-    computer::check(&at_home)?;
+    computer::check_syntax(&at_home)?;
     let mut counts = computer::run_all(&[&at_home, &setup], name, progress).into_iter();
     let (Some(own), Some(lent)) = (counts.next(), counts.next()) else {
         return Err(wrong("it was not simulated", "try again").into());
@@ -158,10 +158,15 @@ fn differences(setup: &ComputerSetup, borrow: &BorrowSetup) -> Vec<String> {
 
 /// The programs that use a borrowed function, with their command lines at the lender: those that name a drive of the
 /// lender's, or else all of the borrower.
-fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSetup) -> Vec<(usize, String)> {
-    let by = &setup.hosts[borrow.by];
-    let disks = borrow.vm.map_or(&by.disks, |vm| &by.vms[vm].disks);
-    let lenders = &at_home.hosts[borrow.lender].disks;
+fn programs_of(
+    setup: &ComputerSetup,
+    borrow: &BorrowSetup,
+    at_home: &ComputerSetup,
+) -> Result<Vec<(usize, String)>, ComputerError> {
+    let disks = computer::disks_of(setup, (borrow.by, borrow.vm))?;
+    let lenders = computer::disks_of(at_home, (borrow.lender, None))?;
+    let drive = setup.hosts[borrow.lender].devices[borrow.function.device].kind.drive();
+    let lent: Vec<String> = drive.into_iter().flat_map(|drive| drive.disks()).map(|disk| disk.id).collect();
     let own: Vec<(usize, &str)> = setup
         .programs
         .iter()
@@ -172,12 +177,10 @@ fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSe
     let at_lender = |&(number, line): &(usize, &str)| {
         let words = line.split(' ').map(|word| {
             let (option, path) = word.split_once('=').unwrap_or(("", word));
-            let device = path.trim_start_matches("/dev/").trim_start_matches("disk/by-id/");
-            let borrowed =
-                disks.iter().find(|disk| disk.name == device || disk.id.as_deref() == Some(device))?;
-            let home = lenders.iter().find(|disk| disk.id.is_some() && disk.id == borrowed.id)?;
-            let is_lent = home.device == Some((borrow.lender, borrow.function.device));
-            is_lent.then(|| format!("{option}{}/dev/{}", if option.is_empty() { "" } else { "=" }, home.name))
+            let borrowed = Disk::find(&disks, path.strip_prefix("/dev/").unwrap_or(path))?;
+            let id = borrowed.id.as_ref().filter(|id| lent.contains(id))?;
+            let home = lenders.iter().find(|disk| disk.id.as_ref() == Some(id))?.name.as_ref()?;
+            Some(format!("{option}{}/dev/{home}", if option.is_empty() { "" } else { "=" }))
         });
         let words: Vec<(Option<String>, &str)> = words.zip(line.split(' ')).collect();
         let uses = words.iter().any(|(changed, _)| changed.is_some());
@@ -185,7 +188,7 @@ fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSe
         uses.then(|| (number, line.collect::<Vec<_>>().join(" ")))
     };
     let named: Vec<_> = own.iter().filter_map(at_lender).collect();
-    match named.is_empty() {
+    Ok(match named.is_empty() {
         // Those of drives are about another device.
         true => own
             .into_iter()
@@ -193,7 +196,7 @@ fn programs_of(setup: &ComputerSetup, borrow: &BorrowSetup, at_home: &ComputerSe
             .map(|(number, line)| (number, line.to_owned()))
             .collect(),
         false => named,
-    }
+    })
 }
 
 /// Cables and cluster switches on the shortest way between lender and borrower.

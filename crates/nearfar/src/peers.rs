@@ -85,7 +85,7 @@ pub fn matrix(
     };
     crate::experiment::set_all(&mut base, option, changes)?;
     let setup = ComputerSetup::load(library, &base)?;
-    let is_gpu = |device: &DeviceFile| matches!(device, DeviceFile::Gpu(_));
+    let is_gpu = |device: &DeviceFile| device.gpu().is_some();
     let gpus_of =
         |host: &machine::HostSetup| host.devices.iter().filter(|device| is_gpu(&device.kind)).count();
     let Some((host, gpus)) =
@@ -102,7 +102,7 @@ pub fn matrix(
     let with = |run: &str| -> Result<ComputerSetup, ExperimentError> {
         let text = format!("{text}\n[[program]]\nhost = {host:?}\ncpus = \"0\"\nrun = {run:?}\n");
         let setup = ComputerSetup::load(library, &Doc::<ComputerScenario>::from_text(library, name, &text))?;
-        computer::check(&setup)?;
+        computer::check_syntax(&setup)?;
         Ok(setup)
     };
     let PeerOptions { bytes, reads, .. } = *options;

@@ -2,7 +2,6 @@
 
 use crate::scenario::octo::{LINKS, TEAM, octo};
 use crate::scenario::{self, HEAD, cable, host, host_with_nic, loaded};
-use nearfar::computer;
 
 /// A host with a drive, a NIC on a cable and one without, and a program on four of its cores.
 fn check(run: &str) -> Result<(), String> {
@@ -12,7 +11,7 @@ fn check(run: &str) -> Result<(), String> {
     let program = format!("[[program]]\nhost = \"a\"\ncpus = \"0-3\"\nrun = \"{run}\"\n");
     let hosts = [host("a", "dell-t430", devices), host("b", "dell-t430", nic)].concat();
     let text = [HEAD, &program, &hosts, &cable("a", "b", "")].concat();
-    let checked = scenario::load(&text).and_then(|setup| computer::check(&setup));
+    let checked = scenario::load(&text).and_then(|setup| scenario::check(&setup));
     checked.map_err(|error| error.render(false))
 }
 
@@ -269,7 +268,7 @@ fn what_cannot_be_is_refused_at_its_line() {
 #[test]
 fn a_looped_card_has_addresses_of_its_own() {
     let text = include_str!("../../../scenarios/kpio-ping.toml");
-    scenario::load(text).and_then(|setup| computer::check(&setup)).unwrap();
+    scenario::load(text).and_then(|setup| scenario::check(&setup)).unwrap();
 }
 
 #[test]
@@ -278,7 +277,7 @@ fn no_packet_is_repeated_on_a_team() {
         let program = format!("[[program]]\nhost = \"a\"\nrun = \"pktgen -i team0{options}\"\n");
         let text =
             [HEAD, &program, &octo(LINKS, "connectx4-octo", TEAM), &host_with_nic("b"), &cable("a", "b", "")];
-        computer::check(&loaded(&text.concat())).map_err(|error| error.render(false))
+        scenario::check(&loaded(&text.concat())).map_err(|error| error.render(false))
     };
     assert_eq!(check(""), Ok(()));
     for options in [" -c 1000", " -b 32"] {
@@ -287,14 +286,18 @@ fn no_packet_is_repeated_on_a_team() {
     }
 }
 
-/// All wrong lines are told at once.
+/// All lines that are not understood are told at once, and, when the hosts have booted, all that ask for what is not there.
 #[test]
 fn every_wrong_line_is_told() {
-    let program = |run: &str| format!("[[program]]\nrun = \"{run}\"\n");
-    let text = [HEAD, &host("a", "dell-t430", ""), &program("fio"), &program("stream"), &program("ping")];
-    let said = computer::check(&loaded(&text.concat())).unwrap_err();
-    let lines: Vec<usize> = said.iter().map(|one| one.line).collect();
-    assert_eq!(lines, [8, 12], "{said}");
+    let wrong = |runs: [&str; 3]| {
+        let programs = runs.map(|run| format!("[[program]]\nrun = \"{run}\"\n")).concat();
+        let said =
+            scenario::check(&loaded(&[HEAD, &host("a", "dell-t430", ""), &programs].concat())).unwrap_err();
+        said.iter().map(|one| one.line).collect::<Vec<_>>()
+    };
+    assert_eq!(wrong(["fio", "stream", "ping"]), [12]);
+    assert_eq!(wrong(["fio --rw=reed", "stream", "ping"]), [8, 12]);
+    assert_eq!(wrong(["fio --size=1m", "stream", "dd if=/dev/nvme0n1 of=/dev/null"]), [8, 12]);
 }
 
 #[test]
@@ -501,7 +504,7 @@ proptest::proptest! {
         words in proptest::collection::vec(proptest::sample::select(WORDS), 0..8),
     ) {
         let line = [&[workloads::PROGRAMS[program].name], &words[..]].concat().join(" ");
-        let disk = workloads::Disk { name: "nvme0n2".into(), id: None, bytes: 16 << 20, block: 512 };
+        let disk = workloads::Disk { name: Some("nvme0n2".into()), id: None, bytes: 16 << 20, block: 512 };
         let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true, shares_packets: true };
         let premises = workloads::Premises {
             cores: 4,

@@ -258,7 +258,7 @@ fn a_second_port_that_cannot_be_is_told() {
         (one, BOTH, "optane-900p has one port"),
         (two, "links = [{ slot = \"slot\" }, { slot = \"nowhere\" }]", "has no slot `nowhere`"),
         (two, "links = [{ slot = \"slot\" }, { slot = \"slot\" }]", "slot `slot` is taken"),
-        (two, "links = [{ slot = \"slot\" }, { host = \"z\", slot = \"slot\" }]", "there is no such host"),
+        (two, "links = [{ slot = \"slot\" }, { host = \"z\", slot = \"slot\" }]", "there is no host `z`"),
         (two, "links = [{ lanes = 2 }, { lanes = 4 }]", "6 lanes are more than pm1725a-dual has"),
         (two, "links = []", "at least one link"),
         (two, "slot = \"slot\"\nlinks = [{ lanes = 2 }]", "`links` says where"),

@@ -213,7 +213,7 @@ fn a_program_attacks_only_with_what_its_host_has() {
     let refused = |run: &str| {
         let drive = "iommu = \"strict\"\n[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"";
         let setup = loaded(&[HEAD, &host("b", "dell-t430", drive), &program("b", "0", run)].concat());
-        nearfar::computer::check(&setup).expect_err("it is refused").render(false)
+        crate::scenario::check(&setup).expect_err("it is refused").render(false)
     };
     for (run, words) in [
         ("rogue-dma b:other", "it has b:ssd"),

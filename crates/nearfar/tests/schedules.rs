@@ -13,8 +13,8 @@ use std::time::{Duration as RealTime, Instant};
 use drivers::nic::PacketSelect;
 use engine::{Rng, Seed};
 use machine::{
-    Action, ComputerScenario, ComputerSetup, Doc, EventSetup, Library, LinkErrors, LinkPlace, MemoryPolicy,
-    NetSetting, PassedSetup, Placement, Setting, Trigger,
+    Action, ComputerScenario, ComputerSetup, Doc, EventSetup, HostSetup, Library, LinkErrors, LinkPlace,
+    MemoryPolicy, NetSetting, PassedSetup, Placement, Setting, Trigger,
 };
 use nearfar::Progress;
 use nearfar::computer::{ComputerError, Counts, run_counted};
@@ -72,6 +72,12 @@ fn links(setup: &ComputerSetup) -> Vec<LinkPlace> {
     cables.chain(ntb_cables).chain(of_host).collect()
 }
 
+/// Names of the block devices of a host's own drives.
+fn disks(host: &HostSetup) -> Vec<String> {
+    let drives = host.devices.iter().filter_map(|device| device.kind.drive());
+    drives.flat_map(|drive| drive.disks()).map(|disk| format!("disk/by-id/{}", disk.id)).collect()
+}
+
 /// What a setting can be, where the scenario has something to set.
 fn setting(setup: &ComputerSetup, rng: &mut Rng) -> Option<Setting> {
     let host = rng.below(setup.hosts.len() as u64) as usize;
@@ -86,16 +92,14 @@ fn setting(setup: &ComputerSetup, rng: &mut Rng) -> Option<Setting> {
                 1 => NetSetting::CoalescingPackets(rng.below(64) as u32),
                 2 => NetSetting::Adaptive(rng.bool()),
                 3 => NetSetting::Tso(rng.bool()),
-                4 => NetSetting::Mtu(
-                    (68 + rng.below(interface.max_frame.get().saturating_sub(81).max(1))) as u16,
-                ),
+                4 => NetSetting::Mtu((68 + rng.below(9000 - 68)) as u16),
                 5 => NetSetting::TxRing(ring(rng)),
                 6 => NetSetting::RxRing(ring(rng)),
-                _ => NetSetting::Rss((0..4).map(|_| rng.below(interface.channels.into()) as u16).collect()),
+                _ => NetSetting::Rss((0..4).map(|_| rng.below(4) as u16).collect()),
             };
             Some(Setting::Net(host, interface.name, setting))
         }
-        2 => one(rng, &own.disks).map(|disk| Setting::IoTimeout(host, disk.name, time(rng))),
+        2 => one(rng, &disks(own)).map(|disk| Setting::IoTimeout(host, disk, time(rng))),
         3 => Some(Setting::SglThreshold(host, 1 << rng.below(17))),
         4 if !setup.programs.is_empty() => {
             let program = rng.below(setup.programs.len() as u64) as usize;
@@ -139,7 +143,7 @@ fn action(setup: &ComputerSetup, rng: &mut Rng) -> Option<Action> {
         1 => {
             let virtuals = |name: &String| own.teams.iter().any(|team| team.name == *name);
             let nets = own.interfaces.iter().map(|own| own.name.clone()).filter(|name| !virtuals(name));
-            let all: Vec<String> = nets.chain(own.disks.iter().map(|disk| disk.name.clone())).collect();
+            let all: Vec<String> = nets.chain(disks(own)).collect();
             let device = one(rng, &all)?;
             let number = rng.bool().then(|| rng.below(4) as usize);
             Some(Action::SetAffinity { host, device, number, cpus: cores(rng, own.cores()) })

@@ -27,7 +27,8 @@ fn read(file: &Path, fields: &[&str]) -> Vec<String> {
 }
 
 fn run(folder: &Path, text: &str) -> Vec<FinishedProgram> {
-    let setup = ComputerSetup { folder: files::Folder::new(folder), ..loaded(text) };
+    let mut setup = loaded(text);
+    setup.folder = files::Folder::new(folder);
     let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
     for done in &done {
         assert!(done.outcome.is_ok(), "{done:?}");

@@ -1,5 +1,4 @@
-//! What a host offers to programs, known before the simulation, so that invalid command lines are rejected where they
-//! are written.
+//! What a host offers to programs when it has booted, so that invalid command lines are rejected where they are written.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -84,14 +83,23 @@ pub struct Premises {
 /// A block device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disk {
-    /// Its name, such as `nvme0n1`.
-    pub name: String,
+    /// Its name, such as `nvme0n1`; `None` if it is yet to come, so that the kernel has given it none.
+    pub name: Option<String>,
     /// Its name below `/dev/disk/by-id`.
     pub id: Option<String>,
     /// Size in bytes.
     pub bytes: u64,
     /// Block size in bytes.
     pub block: u64,
+}
+
+impl Disk {
+    /// The disk that a name below `/dev` means.
+    pub fn find<'a>(disks: &'a [Self], name: &str) -> Option<&'a Self> {
+        let is_it = |disk: &&Self| is_disk(name, disk.name.as_deref().unwrap_or(""), disk.id.as_deref());
+        let may_come = || disks.iter().filter(|disk| disk.name.is_none() && name.starts_with("nvme"));
+        disks.iter().find(is_it).or_else(|| may_come().max_by_key(|disk| disk.bytes))
+    }
 }
 
 /// A network device.
@@ -110,17 +118,19 @@ pub struct Link {
 }
 
 impl Premises {
-    /// The block device with this name, `/dev/` path or path below `/dev/disk/by-id`.
+    /// The block device with this name, `/dev/` path or path below `/dev/disk/by-id`. A kernel's name that none has yet
+    /// is that of the largest that are to come.
     pub(crate) fn disk(&self, program: &str, path: &str) -> Result<&Disk, Refused> {
         let name = path.strip_prefix("/dev/").unwrap_or(path);
+        if let Some(found) = Disk::find(&self.disks, name) {
+            return Ok(found);
+        }
         let known =
-            self.disks.iter().map(|disk| match disk.id.as_ref().filter(|_| name.starts_with(BY_ID)) {
-                Some(own) => format!("/dev/{BY_ID}{own}"),
-                None => format!("/dev/{}", disk.name),
+            self.disks.iter().filter_map(|disk| match disk.id.as_ref().filter(|_| name.starts_with(BY_ID)) {
+                Some(own) => Some(format!("/dev/{BY_ID}{own}")),
+                None => disk.name.as_ref().map(|name| format!("/dev/{name}")),
             });
-        let found = self.disks.iter().find(|disk| is_disk(name, &disk.name, disk.id.as_deref()));
-        found
-            .ok_or_else(|| missing(&format!("{program}: there is no block device `{path}`"), known.collect()))
+        Err(missing(&format!("{program}: there is no block device `{path}`"), known.collect()))
     }
 
     /// The network device with this name.

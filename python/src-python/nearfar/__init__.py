@@ -23,7 +23,7 @@ from . import _nearfar
 from ._nearfar import Bus, Table
 from .devices import Device, Memory, Prototype
 from .errors import ClusterError, Error, InputError, Problem, RunError, VersionError
-from .files import Cluster, Drive, Figure, File, Gpu, Kernel, Machine, Nic, Ntb, Part, Scenario, Switch
+from .files import CLASSES, Figure, File, Machine, Part, Scenario
 from .results import Results
 from .running import Comparison, Fit, ablate, bench, compare, fit, leave_one_out, run, sweep, trace
 from .values import Library
@@ -52,9 +52,17 @@ def cache_used() -> tuple[int, int]:
 with contextlib.suppress(OSError):
     _nearfar.keep_in(None)
 
-__all__ = [
-    "Bus", "Cluster", "ClusterError", "Comparison", "Device", "Drive", "Error", "Figure", "File", "Fit", "Gpu", "InputError",
-    "Kernel", "Library", "Machine", "Memory", "Nic", "Ntb", "Part", "Problem", "Prototype", "Results", "RunError", "Scenario",
-    "Switch", "Table", "VersionError", "ablate", "bench", "cache", "cache_used", "compare", "fit", "leave_one_out", "run", "sweep",
-    "trace",
+
+def __getattr__(name: str) -> type[File]:
+    """The class of a kind of file, such as `Nic`."""
+    try:
+        return CLASSES[name]
+    except KeyError:
+        raise AttributeError(f"module `nearfar` has no attribute `{name}`") from None
+
+
+__all__ = [  # noqa: PLE0604
+    "Bus", "ClusterError", "Comparison", "Device", "Error", "Figure", "File", "Fit", "InputError", "Library", "Memory", "Problem",
+    "Prototype", "Results", "RunError", "Table", "VersionError", "ablate", "bench", "cache", "cache_used", "compare",
+    "fit", "leave_one_out", "run", "sweep", "trace", *CLASSES,
 ]

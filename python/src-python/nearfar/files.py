@@ -146,48 +146,6 @@ class Part(File):
     kind, folder = "card", "machines/parts"
 
 
-class Nic(File):
-    """A network card."""
-
-    kind, folder = "nic", "machines/nics"
-
-
-class Drive(File):
-    """An NVMe drive."""
-
-    kind, folder = "drive", "machines/drives"
-
-
-class Gpu(File):
-    """A GPU."""
-
-    kind, folder = "gpu", "machines/gpus"
-
-
-class Ntb(File):
-    """An adapter with a non-transparent bridge."""
-
-    kind, folder = "ntb", "machines/ntbs"
-
-
-class Switch(File):
-    """A PCIe switch."""
-
-    kind, folder = "switch", "machines/switches"
-
-
-class Cluster(File):
-    """A switch for cables between NTB adapters."""
-
-    kind, folder = "cluster-switch", "machines/clusters"
-
-
-class Kernel(File):
-    """What an operating system's kernel takes for what it does."""
-
-    kind, folder = "kernel", "machines/kernels"
-
-
 class Scenario(File):
     """An experiment: pcie-bench on a machine with a card, or programs on computers.
 
@@ -226,3 +184,20 @@ class Scenario(File):
     def summary(self) -> str:
         """What it is for."""
         return self._look(self._texts, self._changes)
+
+
+def _classes() -> dict[str, type[File]]:
+    """A class for each kind of file, by its name; those that functions take or that say more are above."""
+    made: dict[str, type[File]] = {one.__name__: one for one in (Machine, Part, Scenario)}
+    own = {one.folder for one in made.values()}
+    for word, folder, about in _nearfar.kinds():
+        if folder not in own:
+            name = word.split("-")[0].title()
+            said = {"__doc__": about, "__module__": __name__, "kind": word, "folder": folder}
+            made[name] = type(name, (File,), said)
+    return made
+
+
+CLASSES = _classes()
+"""The classes of files, by name."""
+globals().update(CLASSES)

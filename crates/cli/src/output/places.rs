@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use files::Place;
-use machine::{ComputerSetup, DeviceFile, Library};
+use machine::{ComputerSetup, Library};
 
 use super::is_stdout;
 use crate::failure::Failure;
@@ -169,10 +169,7 @@ impl Places {
             self.writes(&format!("the capture `{name}`"), &path(name))?;
         }
         let devices = setup.hosts.iter().flat_map(|host| &host.devices);
-        let backings = devices.filter_map(|device| match &device.kind {
-            DeviceFile::Drive(drive) => drive.backing.as_ref(),
-            _ => None,
-        });
+        let backings = devices.filter_map(|device| device.kind.drive()?.backing.as_ref());
         for backing in backings {
             let what = format!("the drive with its blocks in `{}`", backing.value);
             // Points of a sweep use a drive one after the other.

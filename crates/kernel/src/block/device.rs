@@ -9,6 +9,7 @@ use platform::cpu::Cpu;
 use platform::kernel::TaskParams;
 use platform::storage::{BlockCounters, BlockFile};
 use platform::tags::TagSet;
+use settings::BY_ID;
 use units::Duration;
 
 use super::BlockParams;
@@ -57,6 +58,11 @@ impl BlockDevice {
     /// Name as in `/dev`, such as `nvme0n1`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Name that it has whenever it is found, below [`BY_ID`]; its own if it has none.
+    pub fn lasting_name(&self) -> String {
+        self.limits().id.as_ref().map_or_else(|| self.name.clone(), |id| format!("{BY_ID}{id}"))
     }
 
     /// Limits set by the driver: size, blocks, queues, largest request.

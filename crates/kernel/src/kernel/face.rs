@@ -132,7 +132,7 @@ impl KernelFace for Inner {
 
     fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>> {
         let device = self.block.device(name)?;
-        self.tasks.opens(device.name());
+        self.tasks.opens(&device.lasting_name());
         Some(device.open())
     }
 

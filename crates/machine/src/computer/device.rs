@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::slot::{LinkEntry, LinkSetup};
-use super::{HostSetup, file};
+use super::place::{LinkEntry, LinkSetup};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::doc::{Kindred, Listed};
+use crate::doc::{Doc, Kindred, Listed};
 use crate::drive::Drive;
 use crate::figure::AnyFigure;
+use crate::file_kind::FileKind;
 use crate::gpu::Gpu;
 use crate::library::Library;
 use crate::nic::Nic;
@@ -175,9 +175,14 @@ pub struct DevicePlace<'a> {
     pub number: usize,
 }
 
-/// The kinds of devices, one line each: the key of the file in a scenario, and what the file becomes.
+/// The kinds of devices, one line each: the key of the file in a scenario, its type, and what it becomes.
 macro_rules! devices {
-    ($($(#[$about:meta])* $key:ident: $variant:ident($model:ty),)+) => {
+    ($($(#[$about:meta])* $key:ident: $variant:ident($model:ty) of $file:ty,)+) => {
+        /// The kinds of their files.
+        pub(crate) fn device_kinds() -> impl Iterator<Item = FileKind> {
+            [$(FileKind::of::<$file>()),+].into_iter()
+        }
+
         /// A device's file: one variant for each kind of device.
         #[derive(Debug, Clone)]
         pub enum DeviceFile {
@@ -198,6 +203,16 @@ macro_rules! devices {
                     $(Self::$variant(model) => &**model,)+
                 }
             }
+
+            $(
+                #[doc = concat!("What the file of a `", stringify!($key), "` says; `None` for other kinds.")]
+                pub fn $key(&self) -> Option<&$model> {
+                    match self {
+                        Self::$variant(model) => Some(&**model),
+                        _ => None,
+                    }
+                }
+            )+
 
             /// Its kind, as the key in scenarios.
             pub fn kind(&self) -> &'static str {
@@ -223,16 +238,16 @@ macro_rules! devices {
 }
 
 devices! {
-    /// An NVMe drive.
-    drive: Drive(DriveSetup),
-    /// A NIC, which may have several PCIe and Ethernet ports.
-    nic: Nic(Nic),
-    /// A GPU with its own memory.
-    gpu: Gpu(Gpu),
     /// A card with a DMA engine.
-    card: Card(Part),
+    card: Card(Part) of Part,
+    /// An NVMe drive.
+    drive: Drive(DriveSetup) of Drive,
+    /// A NIC, which may have several PCIe and Ethernet ports.
+    nic: Nic(Nic) of Nic,
+    /// A GPU with its own memory.
+    gpu: Gpu(Gpu) of Gpu,
     /// An NTB adapter.
-    ntb: Ntb(Ntb),
+    ntb: Ntb(Ntb) of Ntb,
 }
 
 /// Devices of which a scenario says nothing but their file.
@@ -294,6 +309,36 @@ pub struct DriveSetup {
     pub worn_in: bool,
 }
 
+/// A block device that a drive's namespace is to a kernel, which gives it a name besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSetup {
+    /// Name below `/dev/disk/by-id`, see [`settings::disk_id`].
+    pub id: String,
+    /// Capacity.
+    pub size: Bytes,
+    /// Block size.
+    pub block: Bytes,
+}
+
+impl DiskSetup {
+    /// Whether it is meant by a path below `/dev` that says its drive.
+    pub fn is_at(&self, path: &str) -> bool {
+        settings::is_disk(path, "", Some(&self.id))
+    }
+}
+
+impl DriveSetup {
+    /// Its block devices, one per namespace.
+    pub fn disks(&self) -> impl Iterator<Item = DiskSetup> {
+        let block = self.file.controller.block.value;
+        (1..).zip(&self.namespaces).map(move |(number, &size)| DiskSetup {
+            id: settings::disk_id(&self.serial, number),
+            size,
+            block,
+        })
+    }
+}
+
 impl DeviceModel for DriveSetup {
     fn load(
         library: &Library,
@@ -353,10 +398,7 @@ impl DeviceSetup {
             Some(vfs) => virtual_functions(&kind, vfs)?,
             None => 0,
         };
-        let ports = match &kind {
-            DeviceFile::Nic(nic) => nic.controller.ports.value.get(),
-            _ => 0,
-        };
+        let ports = kind.nic().map_or(0, |nic| nic.controller.ports.value.get());
         let links = entry.links.as_ref().map_or(1, |links| links.value.len() as u32);
         if let Some(given) = entry.links.as_ref().filter(|_| links > model.most_links()) {
             let (name, most) = (model.name(), model.most_links());
@@ -372,7 +414,7 @@ impl DeviceSetup {
             };
             return Err(given.complaint(message, Some(help)));
         }
-        if let (Some(given), DeviceFile::Nic(nic)) = (&entry.links, &kind) {
+        if let (Some(given), Some(nic)) = (&entry.links, kind.nic()) {
             let own = nic.virtual_functions.as_ref().map_or(0, |own| own.count.value.get());
             let functions = ports * links * (1 + own);
             if functions > 256 {
@@ -382,7 +424,7 @@ impl DeviceSetup {
                 );
             }
         }
-        let ports = crate::port::ports(entry, ports * links)?;
+        let ports = crate::port::ports((entry.mac.as_ref(), entry.address.as_ref()), ports * links)?;
         let name = entry.name.as_ref().map(|name| name.value.clone());
         let is_plugged = entry.plugged.unwrap_or(true);
         Ok(Self { name, is_plugged, links: Vec::new(), kind, vfs, ports })
@@ -390,10 +432,8 @@ impl DeviceSetup {
 }
 
 fn virtual_functions(kind: &DeviceFile, vfs: &Placed<u32>) -> Result<u16, Diagnostics> {
-    let most = match kind {
-        DeviceFile::Nic(nic) => nic.virtual_functions.as_ref().map_or(0, |own| own.count.value.get()),
-        _ => 0,
-    };
+    let own = kind.nic().and_then(|nic| nic.virtual_functions.as_ref());
+    let most = own.map_or(0, |own| own.count.value.get());
     if vfs.value <= most {
         return Ok(vfs.value as u16);
     }
@@ -452,14 +492,29 @@ fn serial(file: &Drive, entry: &DeviceEntry, at: DevicePlace<'_>) -> String {
 }
 
 /// Reports files used for two drives.
-pub(super) fn shared_backings(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
+pub(super) fn shared_backings<'a>(
+    devices: impl IntoIterator<Item = &'a DeviceSetup>,
+    wrong: &mut Vec<Diagnostic>,
+) {
     let mut seen = BTreeSet::new();
-    for device in hosts.iter().flat_map(|host| &host.devices) {
-        let DeviceFile::Drive(drive) = &device.kind else { continue };
-        let Some(backing) = &drive.backing else { continue };
+    for device in devices {
+        let Some(backing) = device.kind.drive().and_then(|drive| drive.backing.as_ref()) else { continue };
         if !seen.insert(Folder::default().path(&backing.value)) {
             let message = format!("`{}` already holds the blocks of another drive", backing.value);
             wrong.push(Diagnostic::new(&backing.place, message).help("a file for each drive"));
         }
     }
+}
+
+/// Loads the file `name` and applies changes.
+pub(super) fn file<T: Kindred>(
+    library: &Library,
+    name: &Placed<String>,
+    changes: Option<&Changes>,
+) -> Result<T, Diagnostics> {
+    let mut doc = Doc::<T>::load_at(library, &name.value, &name.place)?;
+    for changed in changes.iter().flat_map(|changes| &changes.0) {
+        doc.lay(changed)?;
+    }
+    doc.read()
 }

@@ -1,8 +1,10 @@
 //! Checks drivers' settings against a host's devices. A driver is loaded once for all devices of a host, so a setting
 //! is valid if one of them supports it.
 
-use super::found::most_channels;
-use super::{DeviceFile, HostEntry, HostSetup};
+use super::entry::HostEntry;
+use super::setup::HostSetup;
+use super::slot::links_found;
+use crate::cluster::ClusterSetup;
 use crate::diagnostic::Diagnostic;
 use crate::drive::Drive;
 use crate::kpio::KpioSelect;
@@ -12,12 +14,25 @@ use crate::nvme_driver::NvmeDriverEntry;
 use crate::placed::Placed;
 
 /// Reports settings that no device of the host supports.
-pub(super) fn check(entry: &HostEntry, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn check(
+    entry: &HostEntry,
+    (hosts, number): (&[HostSetup], usize),
+    cluster: &ClusterSetup,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    let host = &hosts[number];
     if let Some(driver) = &entry.nic_driver {
         check_nics(driver, host, wrong);
     }
     if let Some(driver) = &entry.nvme_driver {
-        check_drives(driver, host, wrong);
+        // A drive of another host may have a port here, or be lent.
+        let borrowed = cluster.borrows.iter().filter(|borrow| borrow.is_by_host(number));
+        let borrowed = borrowed.map(|borrow| (borrow.lender, borrow.function.device));
+        let mut others =
+            links_found(hosts, number).into_iter().map(|at| (at.host, at.device)).chain(borrowed);
+        let is_drive =
+            |(of, device): (usize, usize)| of != number && hosts[of].devices[device].kind.drive().is_some();
+        check_drives(driver, host, others.any(is_drive), wrong);
     }
 }
 
@@ -27,28 +42,20 @@ fn complain<T>(wrong: &mut Vec<Diagnostic>, given: &Placed<T>, message: String, 
 }
 
 fn check_nics(driver: &Placed<NicDriverEntry>, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
-    let nics = host.devices.iter().filter_map(|device| match &device.kind {
-        DeviceFile::Nic(nic) => Some(&**nic),
-        _ => None,
-    });
-    let nics: Vec<&Nic> = nics.collect();
+    let nics: Vec<&Nic> = host.devices.iter().filter_map(|device| device.kind.nic()).collect();
     let name = &host.name;
     if nics.is_empty() {
         let help = "leave `nic_driver` out, or add a `[[host.device]]` with `nic`";
         return complain(wrong, driver, format!("host `{name}` has no NIC"), help);
     }
     if let Some(given) = driver.user_space.as_ref().filter(|given| given.value) {
-        let kernel_needs = match host {
-            _ if host.vms.iter().any(|vm| vm.nic.is_some()) => Some("an `uplink` of its virtual machines"),
-            _ if !host.teams.is_empty() => Some("a team"),
-            _ => None,
-        };
-        if let Some(what) = kernel_needs {
+        if host.vms.iter().any(|vm| vm.nic.is_some()) {
+            let what = "an `uplink` of its virtual machines";
             let message = format!("`user_space`: the kernel of host `{name}` needs its NICs for {what}");
             complain(wrong, given, message, "leave `user_space` out");
         }
     }
-    let most = nics.iter().map(|nic| most_channels(nic, false, host.cores())).max().unwrap_or(1);
+    let most = nics.iter().map(|nic| most_channels(nic, host.cores())).max().unwrap_or(1);
     if let Some(channels) = driver.channels.as_ref().filter(|channels| channels.value.get() > most) {
         let message = format!("`channels`: no NIC of host `{name}` gets {} pairs of queues", channels.value);
         let help = format!("1 to {most}: as many as it has queues and interrupts, and the host cores");
@@ -97,16 +104,24 @@ fn check_rss(rss: &Placed<crate::Several<u32>>, channels: u32, nics: &[&Nic], wr
     }
 }
 
-fn check_drives(driver: &Placed<NvmeDriverEntry>, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
-    // A drive of another host may have its second port here; its disks show that.
-    let drives = host.devices.iter().filter_map(|device| match &device.kind {
-        DeviceFile::Drive(drive) => Some(&drive.file),
-        _ => None,
-    });
-    let drives: Vec<&Drive> = drives.collect();
+/// Maximum pairs of queues of a NIC on a number of cores: each needs an interrupt, and one more is for events.
+fn most_channels(nic: &Nic, cores: u32) -> u32 {
+    let controller = &nic.controller;
+    let queues = controller.tx_queues.value.get().min(controller.rx_queues.value.get());
+    queues.min(controller.vectors.value.get().saturating_sub(1)).min(cores)
+}
+
+fn check_drives(
+    driver: &Placed<NvmeDriverEntry>,
+    host: &HostSetup,
+    has_others: bool,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    let drives = host.devices.iter().filter_map(|device| device.kind.drive());
+    let drives: Vec<&Drive> = drives.map(|drive| &drive.file).collect();
     let name = &host.name;
     if drives.is_empty() {
-        if host.disks.is_empty() && !host.has_user_drives() {
+        if !has_others && !host.has_user_drives() {
             let help = "leave `nvme_driver` out, or add a `[[host.device]]` with `drive`";
             complain(wrong, driver, format!("host `{name}` has no drive"), help);
         }

@@ -1,6 +1,7 @@
 //! Hosts that are virtual machines with a real Linux: what a scenario can say of them, and what only that Linux can.
 
-use super::{ComputerScenario, HostEntry, HostSetup};
+use super::entry::{ComputerScenario, HostEntry};
+use super::setup::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::event::Deed;
 use crate::placed::Placed;
@@ -10,7 +11,6 @@ pub(super) fn settle(scenario: &ComputerScenario, hosts: &mut [HostSetup], wrong
     for (entry, host) in scenario.host.iter().zip(&mut *hosts).filter(|(_, host)| host.live) {
         // Its Linux names and starts them.
         host.interfaces.clear();
-        host.disks.clear();
         for (place, key) in simulated_only(entry) {
             let message = format!("`{key}`: host `{}` is live, and its own Linux decides that", host.name);
             wrong.push(Diagnostic::new(place, message).help(format!("leave `{key}` or `live` out")));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::HostEntry;
-use super::slot::LinkEntry;
+use super::device::DeviceEntry;
+use super::place::LinkEntry;
 use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
 use crate::read::{Check, record};
@@ -24,21 +24,16 @@ record! {
     }
 }
 
-/// Gives each device whose `slot` is a riser the riser's links.
-pub(super) fn resolve(hosts: &mut [HostEntry], wrong: &mut Vec<Diagnostic>) {
-    for host in hosts {
-        let mut taken = BTreeSet::new();
-        for device in &mut host.device {
-            let Some(slot) = &device.slot else { continue };
-            let Some(riser) = host.riser.iter().find(|riser| riser.name.value == slot.value) else {
-                continue;
-            };
-            if !taken.insert(&riser.name.value) {
-                let message = format!("riser `{}` is taken", slot.value);
-                wrong
-                    .push(Diagnostic::new(&slot.place, message).help("a riser holds one card: another slot"));
-            }
-            (device.links, device.slot) = (Some(riser.links.clone()), None);
+/// Gives each device of a host whose `slot` is a riser the riser's links.
+pub(super) fn resolve(risers: &[RiserEntry], devices: &mut [DeviceEntry], wrong: &mut Vec<Diagnostic>) {
+    let mut taken = BTreeSet::new();
+    for device in devices {
+        let Some(slot) = &device.slot else { continue };
+        let Some(riser) = risers.iter().find(|riser| riser.name.value == slot.value) else { continue };
+        if !taken.insert(&riser.name.value) {
+            let message = format!("riser `{}` is taken", slot.value);
+            wrong.push(Diagnostic::new(&slot.place, message).help("a riser holds one card: another slot"));
         }
+        (device.links, device.slot) = (Some(riser.links.clone()), None);
     }
 }

@@ -5,90 +5,25 @@
 
 use std::collections::BTreeMap;
 
-use super::{DeviceEntry, DeviceFile, HostEntry, HostSetup};
+use super::device::{DeviceEntry, DeviceFile, file};
+use super::entry::HostEntry;
+use super::place::{FoundLink, LinkSetup, PcieSwitchEntry, SlotSetup};
+use super::setup::{HostSetup, PcieSwitchSetup};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::host::RootPort;
 use crate::library::Library;
 use crate::link::LinkWidth;
-use crate::pcie_switch::PcieSwitch;
+use crate::names;
 use crate::placed::Placed;
-use crate::read::record;
-use crate::scenario::Changes;
 use crate::source::Place;
 
-record! {
-    /// An upstream link of a device.
-    pub struct LinkEntry {
-        /// The slot, like a device's `slot`; the host's default slot if not given.
-        slot: Option<Placed<String>>,
-        /// The host of the slot; the device's own if not given.
-        host: Option<Placed<String>>,
-        /// Lanes of the slot that it uses; all if not given, or an even share of the device's lanes if that has
-        /// several links.
-        lanes: Option<Placed<LinkWidth>>,
-        /// Further slots of the same host to which an event can move the link (`do = "assign"`), like a programmable
-        /// switch on the board, such as `["sw1:2"]`. They must be empty.
-        other_slots: Option<Vec<Placed<String>>>,
-    }
-}
-
-record! {
-    /// A PCIe switch of a host.
-    pub struct PcieSwitchEntry {
-        /// Name; its ports are `NAME:1` and so on.
-        name: Placed<String>,
-        /// The switch: a name, or the path of a file.
-        part: Placed<String>,
-        /// The slot of its upstream link; the machine's first free one that has its generation and lanes if not given.
-        slot: Option<Placed<String>>,
-        /// Lanes of the slot that it uses; all if not given.
-        lanes: Option<Placed<LinkWidth>>,
-        /// Changes to the switch, with the keys of its file.
-        change: Option<Changes>,
-    }
-}
-
-/// A PCIe switch of a host and its location.
-#[derive(Debug, Clone)]
-pub struct PcieSwitchSetup {
-    /// Name in the scenario; its ports are `NAME:1` and so on.
-    pub name: String,
-    /// Its file, with the scenario's changes.
-    pub file: PcieSwitch,
-    /// Its upstream link; empty until its slot is resolved.
-    pub links: Vec<LinkSetup>,
-}
-
-impl PcieSwitchSetup {
-    /// Loads the entry's file.
-    pub(super) fn load(library: &Library, entry: &PcieSwitchEntry) -> Result<Self, Diagnostics> {
-        let file = super::file(library, &entry.part, entry.change.as_ref())?;
-        Ok(Self { name: entry.name.value.clone(), file, links: Vec::new() })
-    }
-}
-
-/// The slot of an upstream link.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkSetup {
-    /// Index of the slot's host.
-    pub host: usize,
-    /// The slot in the host's tree of root ports and switches.
-    pub slot: SlotSetup,
-    /// Maximum lanes, limited by slot and device.
-    pub lanes: u32,
-    /// Name of the slot in the scenario; numbered if several links share it.
-    pub name: String,
-    /// Other slots to which events can move it.
-    pub others: Vec<LinkSetup>,
-}
-
-/// A slot of a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SlotSetup {
-    /// Of a root port: its name in the machine's file.
-    Root(String),
-    /// Of a switch: index of the switch, and its port.
-    Switch(usize, u8),
+/// Loads the file of a switch, which has no place yet.
+pub(super) fn load_switch(
+    library: &Library,
+    entry: &PcieSwitchEntry,
+) -> Result<PcieSwitchSetup, Diagnostics> {
+    let file = file(library, &entry.part, entry.change.as_ref())?;
+    Ok(PcieSwitchSetup { name: entry.name.value.clone(), file, links: Vec::new() })
 }
 
 /// Identifies a slot, to detect conflicts.
@@ -276,11 +211,8 @@ fn find(
 ) -> Result<(Which, u32), Box<Diagnostic>> {
     let host = match want.of {
         None => want.host,
-        Some(name) => hosts.iter().position(|host| host.name == name.value).ok_or_else(|| {
-            let known = hosts.iter().map(|host| host.name.as_str());
-            let help = crate::suggest::among(&name.value, known, "there are");
-            Diagnostic::new(&name.place, "there is no such host").help(help)
-        })?,
+        Some(name) => names::host(hosts, &name.value)
+            .map_err(|(message, help)| Diagnostic::new(&name.place, message).help(help))?,
     };
     let machine = &hosts[host].machine;
     let place = want.slot.map_or(want.place, |slot| &slot.place);
@@ -447,17 +379,6 @@ fn roots(host: usize, ports: &BTreeMap<String, RootPort>) -> impl Iterator<Item 
     ports.iter().flat_map(move |(name, port)| {
         (0..port.count()).map(move |number| Which { host, slot: Slot::Root(name.clone(), number) })
     })
-}
-
-/// A link of a device, in the order of discovery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FoundLink {
-    /// Index of the device's host.
-    pub host: usize,
-    /// Index of the device.
-    pub device: usize,
-    /// Index of the link.
-    pub link: usize,
 }
 
 /// The links of devices in the order in which a host's kernel finds them: below its switches, then in its other

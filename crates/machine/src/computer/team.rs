@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::found::{InterfaceSetup, is_behind_another};
-use super::slot::{FoundLink, LinkSetup, SlotSetup, links_found};
-use super::{DeviceFile, HostEntry, HostSetup};
+use super::place::{LinkSetup, SlotSetup};
+use super::setup::{HostSetup, InterfaceSetup, TeamSetup};
 use crate::diagnostic::Diagnostic;
+use crate::names;
 use crate::network::{NetworkSetup, PortSetup};
 use crate::placed::Placed;
 use crate::read::{Check, record};
@@ -36,32 +36,16 @@ record! {
     }
 }
 
-/// A team with its members resolved.
-#[derive(Debug, Clone)]
-pub struct TeamSetup {
-    /// Kernel name of the network device.
-    pub name: String,
-    /// How it uses its members.
-    pub mode: TeamMode,
-    /// What a channel hashes to choose the member that transmits.
-    pub hash_policy: HashPolicy,
-    /// Its members, which the host's programs do not see.
-    pub members: Vec<InterfaceSetup>,
-    /// Their Ethernet ports: the first one of each member's device.
-    ports: Vec<PortSetup>,
-}
-
 /// Resolves the members of each host's teams, and replaces them by the team among the host's network devices.
 pub(super) fn find(
-    entries: &[HostEntry],
+    entries: &[&[TeamEntry]],
     hosts: &mut [HostSetup],
     wrong: &mut Vec<Diagnostic>,
     doubts: &mut Vec<Diagnostic>,
 ) {
-    for (number, entry) in entries.iter().enumerate() {
+    for (number, entries) in entries.iter().enumerate() {
         let mut taken = BTreeSet::new();
-        let teams: Vec<_> = entry
-            .team
+        let teams: Vec<_> = entries
             .iter()
             .filter_map(|team| {
                 let mode = team.mode.value;
@@ -101,7 +85,7 @@ pub(super) fn find(
 /// Reports channels unknown to the other end: the cables of all members must lead to one channel of a switch, or to
 /// the members of another host's team. A member without a cable is a link that is down.
 pub(super) fn check_channels(
-    entries: &[HostEntry],
+    entries: &[&[TeamEntry]],
     hosts: &[HostSetup],
     network: &NetworkSetup,
     wrong: &mut Vec<Diagnostic>,
@@ -115,13 +99,13 @@ pub(super) fn check_channels(
         }
         (one, other) => channels().any(|team| team.ports.contains(&one) && team.ports.contains(&other)),
     };
-    for (entry, host) in entries.iter().zip(hosts) {
+    for (entries, host) in entries.iter().zip(hosts) {
         for team in host.teams.iter().filter(|team| team.mode == TeamMode::Bond) {
             let ends: Vec<_> = team.ports.iter().filter_map(|&port| network.other_end(port)).collect();
             let Some(apart) = ends.iter().skip(1).position(|&end| !is_channel([ends[0], end])) else {
                 continue;
             };
-            let Some(said) = entry.team.iter().find(|said| said.name.value == team.name) else { continue };
+            let Some(said) = entries.iter().find(|said| said.name.value == team.name) else { continue };
             let message = format!("the cables of `{}` do not lead to one channel", team.name);
             let help = match (ends[0], ends[apart + 1]) {
                 (PortSetup::Switch(one, port), PortSetup::Switch(switch, other)) if one == switch => {
@@ -217,14 +201,18 @@ fn find_member(
         Some((name, link)) => (name, link.parse().ok()),
     };
     let devices = &hosts[number].devices;
-    let device = devices.iter().position(|device| device.name.as_deref() == Some(name));
+    let device = names::find_device(&hosts[number], name);
     let (Some(device), Some(link)) = (device, link) else {
         let message = format!("there is no `{}`", member.value);
         return complain(message, "a NIC's `name`, and behind a colon the number of its link");
     };
-    let DeviceFile::Nic(nic) = &devices[device].kind else {
+    let Some(nic) = devices[device].kind.nic() else {
         return complain(format!("`{name}` is not a NIC"), "members are network devices");
     };
+    if hosts[number].has_user_nics() {
+        let message = format!("`{name}` is a program's, as all NICs of host `{}`", hosts[number].name);
+        return complain(message, "leave `user_space` of `[host.nic_driver]` out");
+    }
     if hosts[number].combines(nic) {
         let message = format!("the functions of {} are one network device already", nic.name);
         return complain(message, "either a team or `multi_pf` of `[host.nic_driver]`");
@@ -233,19 +221,15 @@ fn find_member(
         let message = format!("the functions of {} have addresses of their own", nic.name);
         return complain(message, "a card whose functions share one, such as `connectx4-octo`");
     }
-    let mut before = 0;
-    let links = links_found(hosts, number);
-    for (n, &FoundLink { host: of, device: found, link: own }) in links.iter().enumerate() {
-        let DeviceFile::Nic(nic) = &hosts[of].devices[found].kind else { continue };
-        if is_behind_another(&hosts[number], nic, &links, n) {
-            continue;
-        }
-        if (of, found, own) == (number, device, link) {
-            let port = own * nic.controller.ports.value.get() as usize;
-            let sockets = sockets_of(hosts, &hosts[number].devices[device].links[own]);
-            return Ok(Member { name: format!("eth{before}"), device, port, sockets });
-        }
-        before += nic.controller.ports.value.get();
+    let is_it =
+        |own: &&InterfaceSetup| own.port == (number, device, 0) && own.links == [link] && !own.is_virtual;
+    if let Some(own) = hosts[number].interfaces.iter().find(is_it) {
+        let port = link * nic.controller.ports.value.get() as usize;
+        let sockets = sockets_of(hosts, &devices[device].links[link]);
+        return Ok(Member { name: own.name.clone(), device, port, sockets });
     }
-    complain(format!("`{name}` has no link {link} to this host"), "links are counted from 0")
+    complain(
+        format!("`{name}` has no link {link} to this host"),
+        "links are counted from 0; what is lent or passed through is not the host's",
+    )
 }

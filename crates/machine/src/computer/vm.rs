@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::ops::Range;
 
-use super::found::{DiskSetup, InterfaceSetup};
-use super::{DeviceFile, DeviceSetup, HostEntry, HostSetup};
+use super::device::DeviceFile;
+use super::place::PassedSetup;
+use super::setup::{HostSetup, VirtualDiskSetup, VirtualNicSetup, VmSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::check_name;
+use crate::names;
 use crate::placed::Placed;
 use crate::placement::{cores_help, cpu_list};
 use crate::port::ipv4;
 use crate::read::{Check, record};
-use crate::suggest;
 use settings::{FunctionHolder, isolation};
 use units::Bytes;
 
@@ -54,99 +54,23 @@ record! {
     }
 }
 
-/// A virtual NIC, served through a NIC of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VirtualNicSetup {
-    /// Index of the uplink among the host's devices.
-    pub uplink: usize,
-    /// Its Ethernet address.
-    pub mac: [u8; 6],
-    /// Whether a program polls it.
-    pub polled: bool,
-    /// Its index among the guest's network devices.
-    pub number: usize,
-}
-
-/// A device of a host, or one of its virtual functions, that is passed through or lent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PassedSetup {
-    /// Index of the host's device.
-    pub device: usize,
-    /// Index of the virtual function; `None` for the whole device. Those of the first Ethernet port come first.
-    pub vf: Option<u16>,
-}
-
-/// A virtual disk, kept in a part of a drive of the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VirtualDiskSetup {
-    /// Index of the drive among the host's devices.
-    pub drive: usize,
-    /// Its range of bytes on the drive.
-    pub part: Range<u64>,
-    /// The block device in the guest.
-    pub found: DiskSetup,
-}
-
-/// A virtual machine and its placement.
-#[derive(Debug, Clone)]
-pub struct VmSetup {
-    /// Name in the scenario.
-    pub name: String,
-    /// The host core of each vCPU.
-    pub vcpus: Vec<u16>,
-    /// Size of its memory.
-    pub memory: Bytes,
-    /// Node of its memory.
-    pub node: u8,
-    /// Devices passed through, in order of discovery.
-    pub devices: Vec<PassedSetup>,
-    /// Block devices that its kernel will find.
-    pub disks: Vec<DiskSetup>,
-    /// The part of a host's drive that it gets as `/dev/vda`, if any.
-    pub disk: Option<VirtualDiskSetup>,
-    /// Network devices that its kernel will find.
-    pub interfaces: Vec<InterfaceSetup>,
-    /// Its virtual NIC, if it has an uplink.
-    pub nic: Option<VirtualNicSetup>,
-    /// Configured address of its first network device.
-    pub(super) address: Option<(Ipv4Addr, u8)>,
-    place: Placed<String>,
-}
-
-impl VmSetup {
-    /// Its virtual NIC and the corresponding network device.
-    pub fn virtual_nic(&self) -> Option<(&VirtualNicSetup, &InterfaceSetup)> {
-        let nic = self.nic.as_ref()?;
-        Some((nic, self.interfaces.get(nic.number)?))
-    }
-
-    /// An error about this virtual machine, at its name in the scenario.
-    pub fn complaint(
-        &self,
-        message: impl Into<String>,
-        help: Option<String>,
-    ) -> crate::diagnostic::Diagnostics {
-        self.place.complaint(message, help)
-    }
-}
-
 /// Resolves cores and devices of each host's virtual machines. Devices passed through are not the host's, so this
 /// comes before the host's devices are enumerated.
-pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
-    for (number, (entry, host)) in entries.iter().zip(hosts).enumerate() {
+pub(super) fn find(entries: &[&[VmEntry]], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
+    for (number, (&entries, host)) in entries.iter().zip(hosts).enumerate() {
         let (mut names, mut passed) = (BTreeSet::new(), BTreeSet::new());
         let mut vms = Vec::new();
-        for vm in &entry.vm {
+        for vm in entries {
             check_name(&vm.name, wrong);
             if !names.insert(&vm.name.value) {
                 let message = format!("there are two virtual machines called `{}`", vm.name.value);
                 wrong.push(Diagnostic::new(&vm.name.place, message).help("a name of its own for each"));
             }
             let own = (number as u8, vms.len() as u8);
-            vms.extend(one((vm, &entry.vm), own, host, &mut passed, wrong));
+            vms.extend(one((vm, entries), own, host, &mut passed, wrong));
         }
-        for name in entry.vm.iter().filter_map(|vm| vm.uplink.as_ref()) {
-            let device = host.devices.iter().position(|device| device.name.as_ref() == Some(&name.value));
+        for name in entries.iter().filter_map(|vm| vm.uplink.as_ref()) {
+            let device = names::find_device(host, &name.value);
             if device.is_some_and(|device| passed.contains(&PassedSetup { device, vf: None })) {
                 let message = format!("`{}` is passed through to a virtual machine", name.value);
                 wrong.push(Diagnostic::new(&name.place, message).help("another NIC, which stays the host's"));
@@ -158,25 +82,8 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
 
 /// Index of a host's device by name.
 fn device(host: &HostSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<usize> {
-    find_device(host, &name.value, name, wrong)
-}
-
-/// As [`device`], for a name that is part of a longer one.
-fn find_device(
-    host: &HostSetup,
-    device: &str,
-    name: &Placed<String>,
-    wrong: &mut Vec<Diagnostic>,
-) -> Option<usize> {
-    let found = host.devices.iter().position(|own| own.name.as_deref() == Some(device));
-    if found.is_none() {
-        let help = match suggest::list(host.devices.iter().filter_map(|device| device.name.as_deref())) {
-            names if names.is_empty() => "give a `[[host.device]]` a `name`".to_owned(),
-            names => format!("there are {names}; other devices need a `name`"),
-        };
-        wrong.push(Diagnostic::new(&name.place, format!("there is no device `{device}`")).help(help));
-    }
-    found
+    let told = |(message, help)| wrong.push(Diagnostic::new(&name.place, message).help(help));
+    names::device(host, &name.value).map_err(told).ok()
 }
 
 /// The virtual disk of a virtual machine; `entries` share the drive.
@@ -211,14 +118,7 @@ fn virtual_disk(
     }
     let mib = Bytes::mib(1).get();
     let size = drive.namespaces.first()?.get() / count / mib * mib;
-    let found = DiskSetup {
-        name: "vda".into(),
-        id: None,
-        size: Bytes::new(size),
-        block: drive.file.controller.block.value,
-        device: None,
-    };
-    Some(VirtualDiskSetup { drive: number, part: place * size..(place + 1) * size, found })
+    Some(VirtualDiskSetup { drive: number, part: place * size..(place + 1) * size })
 }
 
 /// The virtual NIC of a host's `number`th virtual machine.
@@ -230,7 +130,7 @@ fn virtual_nic(
 ) -> Option<VirtualNicSetup> {
     let name = vm.uplink.as_ref()?;
     let uplink = device(host, name, wrong)?;
-    let DeviceFile::Nic(nic) = &host.devices[uplink].kind else {
+    let Some(nic) = host.devices[uplink].kind.nic() else {
         let message = format!("`{}` is not a NIC", name.value);
         wrong.push(Diagnostic::new(&name.place, message).help("the name of a device with `nic`"));
         return None;
@@ -245,30 +145,6 @@ fn virtual_nic(
     Some(VirtualNicSetup { uplink, mac: [0x52, 0x54, 0, 0, of, number], polled, number: 0 })
 }
 
-/// Resolves `name` or `name:vf0` on the host's device `number`; else returns an error and its remedy.
-pub(crate) fn named_function(
-    device: &DeviceSetup,
-    number: usize,
-    (name, function): (&str, Option<&str>),
-) -> Result<PassedSetup, (String, String)> {
-    let all = device.vfs * device.ports.len() as u16;
-    let vf = function.map(|text| text.strip_prefix("vf").and_then(|n| n.parse().ok()).filter(|&n| n < all));
-    let refused = |message: &str, help: String| Err((message.to_owned(), help));
-    match vf {
-        _ if device.links.len() != 1 => refused("it has several links", "a device with one".to_owned()),
-        Some(None) if all == 0 => refused("it has no virtual functions", "give the NIC `vfs`".to_owned()),
-        Some(None) => {
-            let last = all - 1;
-            refused("it has no such virtual function", format!("`{name}:vf0` to `{name}:vf{last}`"))
-        }
-        None if all > 0 => refused(
-            "it has virtual functions, which hosts enable",
-            format!("those, such as `{name}:vf0`, or a NIC without `vfs`"),
-        ),
-        vf => Ok(PassedSetup { device: number, vf: vf.flatten() }),
-    }
-}
-
 /// Resolves an entry of a guest's `devices` and checks that it is not used elsewhere.
 fn pass(
     name: &Placed<String>,
@@ -276,14 +152,17 @@ fn pass(
     passed: &mut BTreeSet<PassedSetup>,
     wrong: &mut Vec<Diagnostic>,
 ) -> Option<PassedSetup> {
-    let (of, function) = match name.value.split_once(':') {
-        Some((of, function)) => (of, Some(function)),
-        None => (name.value.as_str(), None),
+    let of = name.value.split_once(':').map_or(name.value.as_str(), |(of, _)| of);
+    let number = match names::device(host, of) {
+        Ok(number) => number,
+        Err((message, help)) => {
+            wrong.push(Diagnostic::new(&name.place, message).help(help));
+            return None;
+        }
     };
-    let number = find_device(host, of, name, wrong)?;
-    let device = &host.devices[number];
-    let named = named_function(device, number, (of, function));
-    let (message, help) = match (isolation(host.iommu, FunctionHolder::OwnGuest), &device.kind, named) {
+    let named = names::function(host, &name.value);
+    let kind = &host.devices[number].kind;
+    let (message, help) = match (isolation(host.iommu, FunctionHolder::OwnGuest), kind, named) {
         (Err(refusal), ..) => (refusal.to_string(), refusal.remedy(&host.name, &host.name)),
         (.., Err(refused)) => refused,
         (_, DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), Ok(own)) => {
@@ -353,7 +232,6 @@ fn one(
         memory: vm.memory.value,
         node: node as u8,
         devices,
-        disks: Vec::new(),
         disk,
         interfaces: Vec::new(),
         nic,

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{CableEntry, CableSetup, CaptureEntry, MOST_PORTS, NetworkSetup, PortSetup, SwitchEntry};
-use crate::computer::{DeviceFile, HostSetup};
+use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::limits::{ETHERNET, is_ethernet};
+use crate::names;
 use crate::placed::Placed;
 use crate::traffic::{GeneratorEntry, SinkEntry, SourceEntry};
 use units::BitRate;
@@ -127,7 +128,7 @@ impl Finder<'_> {
             }
         }
         if let PortSetup::Host(host, device, _) = port
-            && let DeviceFile::Nic(nic) = &self.stations.hosts[host].devices[device].kind
+            && let Some(nic) = self.stations.hosts[host].devices[device].kind.nic()
             && nic.is_looped()
         {
             let message =
@@ -159,7 +160,7 @@ impl Finder<'_> {
             let only = only.help(format!("call it `{name}`"));
             return if number == 0 { Ok(tester) } else { Err(only.into()) };
         }
-        let Some(host) = hosts.iter().position(|host| host.name == name) else {
+        let Ok(host) = names::host(hosts, name) else {
             let names = hosts.iter().map(|host| host.name.as_str());
             let names = names.chain(self.switches.iter().map(|switch| switch.name.value.as_str()));
             let names = names.chain(sources.iter().map(|source| source.name.value.as_str()));
@@ -185,11 +186,8 @@ impl Finder<'_> {
     /// The port of a NIC by its name, as in `a:nic`, and `a:nic:1` for its second.
     fn named_port(&self, host: &str, text: &str) -> Option<PortSetup> {
         let (name, number) = text.split_once(':').unwrap_or((text, "0"));
-        let host = self.stations.hosts.iter().position(|own| own.name == host)?;
-        let device = self.stations.hosts[host]
-            .devices
-            .iter()
-            .position(|device| device.name.as_deref() == Some(name))?;
+        let host = names::host(self.stations.hosts, host).ok()?;
+        let device = names::find_device(&self.stations.hosts[host], name)?;
         let port = number.parse().ok()?;
         self.ports_of(host).contains(&(device, port)).then_some(PortSetup::Host(host, device, port))
     }
@@ -207,10 +205,7 @@ impl Finder<'_> {
         let devices = self.stations.hosts[host].devices.iter().enumerate();
         devices
             .flat_map(|(n, device)| {
-                let ports = match &device.kind {
-                    DeviceFile::Nic(nic) => nic.controller.ports.value.get() as u8,
-                    _ => 0,
-                };
+                let ports = device.kind.nic().map_or(0, |nic| nic.controller.ports.value.get() as u8);
                 (0..ports).map(move |port| (n, port))
             })
             .collect()
@@ -263,10 +258,10 @@ impl Finder<'_> {
 
     fn rate(&self, port: PortSetup) -> BitRate {
         match port {
-            PortSetup::Host(host, device, _) => match &self.stations.hosts[host].devices[device].kind {
-                DeviceFile::Nic(nic) => nic.controller.rate.value,
-                _ => BitRate::gbit_per_s(1),
-            },
+            PortSetup::Host(host, device, _) => {
+                let nic = self.stations.hosts[host].devices[device].kind.nic();
+                nic.map_or(BitRate::gbit_per_s(1), |nic| nic.controller.rate.value)
+            }
             PortSetup::Switch(switch, _) => self.switches[switch].rate.unwrap_or(BitRate::gbit_per_s(100)),
             PortSetup::Source(source) => self.stations.sources[source].speed(),
             PortSetup::Sink(sink) => self.stations.sinks[sink].speed(),

@@ -438,7 +438,7 @@ impl Testbed {
     fn load(&self, text: &str) -> Result<ComputerSetup, String> {
         let doc = Doc::<ComputerScenario>::from_text(&self.library, "compare.toml", text);
         let setup = ComputerSetup::load(&self.library, &doc).map_err(|error| error.to_string())?;
-        computer::check(&setup).map_err(|error| error.to_string())?;
+        computer::check_syntax(&setup).map_err(|error| error.to_string())?;
         Ok(setup)
     }
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use hardware::Fabric;
-use machine::{ComputerSetup, DeviceFile, HostSetup};
+use machine::{ComputerSetup, HostSetup};
 use platform::cpu::CpuId;
 use platform::irq::Irq;
 use tester::Flow;
@@ -13,7 +13,7 @@ use units::{Duration, Time};
 
 use super::disturbances;
 use super::observer::Observer;
-use super::programs::programs;
+use super::programs::parse;
 use super::scope::{InterruptCore, Scope, addresses};
 use super::{Computer, Computers};
 use crate::counters::{CountedDevice, CountedSwitch, Moment, Reading, Resource, Samples, Waited, Window};
@@ -150,10 +150,7 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
         .iter()
         .zip(host.devices.iter().zip(&setup.devices))
         .map(|(name, (&endpoint, device))| {
-            let nic = match &device.kind {
-                DeviceFile::Nic(nic) => handle(endpoint).map(|handle| (handle, &**nic)),
-                _ => None,
-            };
+            let nic = device.kind.nic().and_then(|nic| Some((handle(endpoint)?, nic)));
             CountedDevice { name, endpoint, nic }
         })
         .collect();
@@ -222,7 +219,7 @@ impl<'a> Counting<'a> {
     /// Counts the programs of a scenario.
     pub fn new(setup: &'a ComputerSetup) -> Self {
         // What is no valid command line is told before anything is counted.
-        let programs = programs(setup).unwrap_or_default();
+        let programs = parse(setup).unwrap_or_default();
         let serves = programs.iter().map(|program| program.serves()).collect();
         let (began, opened, samples, counted) = Default::default();
         Self { setup, serves, began, opened, samples, counted }

@@ -644,6 +644,8 @@ impl<'a> Events<'a> {
 
 /// One or all interrupts of a device, and why there are none if so.
 fn interrupts_of(kernel: &Kernel, device: &str, number: Option<usize>) -> (Vec<Irq>, Failure) {
+    let disk = kernel.block().device(device);
+    let device = disk.as_ref().map_or(device, |disk| disk.name());
     let all = kernel.interrupts_of(device);
     let why = match number.filter(|_| !all.is_empty()) {
         Some(number) => format!("{device} has no interrupt {number}: it has 0 to {}", all.len() - 1),

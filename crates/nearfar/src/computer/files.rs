@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use kernel::SysNode;
 use machine::{ComputerSetup, HostSetup, Machine};
 
+use super::checks::checked;
 use super::tree::{address, spaces};
-use super::{Computer, ComputerError, Computers};
+use super::{Computer, ComputerError};
 
 /// A host's files and links, by paths from `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,10 +24,9 @@ pub struct SystemFiles {
 /// Boots a scenario's hosts and writes what each kernel has found as files. No program runs.
 ///
 /// # Errors
-/// If the computers cannot be assembled or do not boot.
+/// If the computers cannot be assembled or do not boot, or cannot run the programs.
 pub fn system_files(setup: &ComputerSetup) -> Result<Vec<SystemFiles>, ComputerError> {
-    let computers = Computers::new(setup)?;
-    computers.boot()?;
+    let computers = checked(setup)?;
     let files = |(host, own): (&Computer, &HostSetup)| {
         let tree = computers.simulation().block_on(host.kernel.sys())?;
         let mut all = SystemFiles { host: host.name.clone(), ..SystemFiles::default() };

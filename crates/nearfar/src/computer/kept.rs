@@ -16,7 +16,7 @@ use crate::links::LinkState;
 
 /// Whether a scenario has no side effects, such as captures or a drive's backing file.
 pub(crate) fn is_repeatable(setup: &ComputerSetup) -> bool {
-    let keeps = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
+    let keeps = |device: &DeviceFile| device.drive().is_some_and(|drive| drive.backing.is_some());
     let mut devices = setup.hosts.iter().flat_map(|host| &host.devices);
     setup.network.captures.is_empty() && !devices.any(|device| keeps(&device.kind))
 }

@@ -20,7 +20,9 @@
 //! | `tree` | the kernels' device trees, as in sysfs |
 //! | `nvme` | Identify and log pages of drives |
 //! | `processes` | the programs' processes, on kernels that events replace |
-//! | `programs` | checks of command lines against the hosts |
+//! | `found` | what booted kernels have found |
+//! | `programs` | command lines, and what they find on their hosts |
+//! | `checks` | what a scenario says of kernels, when these have booted |
 //! | `rules` | names of network devices, and what happens when they appear |
 //! | `scope` | what a program's work goes through |
 //! | `run` | running the programs |
@@ -34,6 +36,7 @@
 mod accounting;
 mod balance;
 mod budget;
+mod checks;
 mod cluster;
 mod connections;
 mod counting;
@@ -42,6 +45,7 @@ mod disturbances;
 mod events;
 mod files;
 mod finished;
+mod found;
 mod invariants;
 mod kept;
 mod kernel;
@@ -104,6 +108,8 @@ use crate::topology::{self, TopologyError};
 pub use ::kernel::SysNode;
 pub use accounting::Account;
 use accounting::{Accounting, Booked};
+pub use checks::check;
+pub(crate) use checks::disks_of;
 #[doc(hidden)]
 pub use cluster::Cluster;
 use counting::Counting;
@@ -119,7 +125,7 @@ pub(crate) use kept::{is_repeatable, try_kept};
 pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
 pub use packets::{PacketCost, PacketCosts};
-pub use programs::check;
+pub use programs::check_syntax;
 pub use run::{run, run_all, run_counted};
 #[doc(hidden)]
 pub use traffic::PacketGenerator;

@@ -8,7 +8,8 @@ use platform::kernel::TaskParams;
 use wire::nvme::admin::cns;
 use wire::nvme::{ALL_NAMESPACES, AdminCommand, IDENTIFY_LEN, IdentifyController, log};
 
-use super::{ComputerError, Computers};
+use super::ComputerError;
+use super::checks::checked;
 
 /// Pages of a drive.
 #[derive(Debug)]
@@ -24,10 +25,9 @@ pub struct NvmePages {
 /// Boots a scenario's hosts and reads the pages of each drive. No program runs.
 ///
 /// # Errors
-/// If the computers cannot be assembled or do not boot.
+/// If the computers cannot be assembled or do not boot, or cannot run the programs.
 pub fn nvme_pages(setup: &ComputerSetup) -> Result<Vec<NvmePages>, ComputerError> {
-    let computers = Computers::new(setup)?;
-    computers.boot()?;
+    let computers = checked(setup)?;
     let mut all = Vec::new();
     for host in computers.hosts() {
         for device in host.kernel.block().devices() {

@@ -6,7 +6,7 @@
 
 use analytic::{Generation, Link, Nic, Traffic};
 use hardware::link::{DirectionCounters, Side};
-use machine::{ComputerSetup, DeviceFile, HostSetup, NicDriverEntry, SlotSetup};
+use machine::{ComputerSetup, HostSetup, NicDriverEntry, SlotSetup};
 use platform::device::FunctionIndex;
 use units::{Bytes, Time};
 use wire::nic::registers::counter;
@@ -144,10 +144,7 @@ fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> NicCount
 
 /// The first NIC of a host.
 fn nic_of(host: &HostSetup) -> Option<(usize, &machine::Nic)> {
-    host.devices.iter().enumerate().find_map(|(n, device)| match &device.kind {
-        DeviceFile::Nic(nic) => Some((n, &**nic)),
-        _ => None,
-    })
+    host.devices.iter().enumerate().find_map(|(n, device)| Some((n, device.kind.nic()?)))
 }
 
 /// Value of `option` in a command line.
@@ -298,7 +295,7 @@ impl PacketCosts {
 
 /// Parameters of the NIC's link for the analytic model.
 fn link_of(described: &HostSetup, nic: &machine::Nic) -> Option<Link> {
-    let device = described.devices.iter().find(|d| matches!(d.kind, DeviceFile::Nic(_)))?;
+    let device = described.devices.iter().find(|device| device.kind.nic().is_some())?;
     let link = device.links.first()?;
     // The model has a single link without a switch.
     let SlotSetup::Root(slot) = &link.slot else { return None };

@@ -1,25 +1,49 @@
-//! Programs of a scenario, from their command lines. Invalid ones are reported at their lines before anything runs.
+//! Programs of a scenario, from their command lines. Invalid ones are reported at their lines before any runs: what is
+//! not understood before the hosts boot, what asks for something that is not there when they have booted.
 
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use machine::{
-    ComputerSetup, DeviceFile, DeviceSetup, Diagnostics, HostSetup, PassedSetup, PortSetup, ProgramSetup,
-};
-use workloads::{Disk, Link, Premises, Program};
+use ::kernel::Kernel;
+use machine::{ComputerSetup, DeviceFile, DeviceSetup, Diagnostics, HostSetup, PassedSetup, ProgramSetup};
+use workloads::{Link, Premises, Program, Refused};
+
+use super::found;
 
 /// The programs, in the scenario's order.
 ///
 /// # Errors
-/// Every command line that is not understood, or asks for something that its host lacks.
-pub(super) fn programs(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Diagnostics> {
+/// Every command line that is not understood.
+pub(super) fn parse(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Diagnostics> {
+    each(setup, |entry| workloads::parse_with(&entry.command, &entry.files))
+}
+
+/// Checks programs against what the kernels of their hosts and guests have. `kernel` returns that of a place.
+///
+/// # Errors
+/// Every command line that asks for something that its host lacks.
+pub(super) fn check_all(
+    setup: &ComputerSetup,
+    kernel: impl Fn((usize, Option<usize>)) -> Option<Rc<Kernel>>,
+    programs: &[Rc<dyn Program>],
+) -> Result<(), Diagnostics> {
+    let mut programs = programs.iter();
+    each(setup, |entry| {
+        let program = programs.next().expect("one for each entry");
+        let kernel = kernel((entry.host, entry.vm));
+        program.check(&premises(setup, kernel.as_deref(), entry))
+    })
+    .map(drop)
+}
+
+/// Does something for each entry; tells all that is refused.
+fn each<T>(
+    setup: &ComputerSetup,
+    mut of: impl FnMut(&ProgramSetup) -> Result<T, Refused>,
+) -> Result<Vec<T>, Diagnostics> {
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for entry in &setup.programs {
-        let program = workloads::parse_with(&entry.command, &entry.files).and_then(|program| {
-            program.check(&premises(setup, entry))?;
-            Ok(program)
-        });
-        match program {
+        match of(entry) {
             Ok(program) => found.push(program),
             Err(refused) => wrong.push(entry.run.complaint(refused.message, refused.help)),
         }
@@ -30,12 +54,13 @@ pub(super) fn programs(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Di
     }
 }
 
-/// Checks all command lines of a scenario.
+/// Checks that all command lines of a scenario are understood. Whether they ask for what is there is known when the
+/// hosts have booted.
 ///
 /// # Errors
 /// Everything wrong with them.
-pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
-    programs(setup).map(drop)
+pub fn check_syntax(setup: &ComputerSetup) -> Result<(), Diagnostics> {
+    parse(setup).map(drop)
 }
 
 /// Names of a host's NICs for programs that poll them, in the order in which its kernel finds them.
@@ -44,12 +69,9 @@ fn polled_nics(setup: &ComputerSetup, number: usize) -> Vec<String> {
     if !host.has_user_nics() {
         return Vec::new();
     }
-    let ports = machine::links_found(&setup.hosts, number).into_iter().filter_map(|at| {
-        match &setup.hosts[at.host].devices[at.device].kind {
-            DeviceFile::Nic(nic) if at.host == number => Some(nic.controller.ports.value.get()),
-            _ => None,
-        }
-    });
+    let links = machine::links_found(&setup.hosts, number).into_iter().filter(|at| at.host == number);
+    let nics = links.filter_map(|at| setup.hosts[at.host].devices[at.device].kind.nic());
+    let ports = nics.map(|nic| nic.controller.ports.value.get());
     (0..ports.sum()).map(|n: u32| format!("uio{n}")).collect()
 }
 
@@ -92,7 +114,7 @@ fn name_of(host: &HostSetup, PassedSetup { device, vf }: PassedSetup) -> Option<
 
 /// All addresses, with whose they are; none if a live host's Linux may choose more, or a looped card changes them.
 fn peers(setup: &ComputerSetup) -> Vec<(String, Ipv4Addr)> {
-    let is_looped = |device: &DeviceSetup| matches!(&device.kind, DeviceFile::Nic(nic) if nic.is_looped());
+    let is_looped = |device: &DeviceSetup| device.kind.nic().is_some_and(|nic| nic.is_looped());
     if setup.hosts.iter().any(|host| host.live || host.devices.iter().any(is_looped)) {
         return Vec::new();
     }
@@ -109,90 +131,53 @@ fn peers(setup: &ComputerSetup) -> Vec<(String, Ipv4Addr)> {
     setup.hosts.iter().flat_map(of_host).chain(sources).chain(sinks).collect()
 }
 
-/// What a program will find on its host.
-fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
-    let host = &setup.hosts[entry.host];
+/// What a program finds on its host.
+fn premises(setup: &ComputerSetup, kernel: Option<&Kernel>, entry: &ProgramSetup) -> Premises {
+    let (host, place) = (&setup.hosts[entry.host], (entry.host, entry.vm));
     let described = &host.machine.host;
-    let is_cabled = |(host, device, port): (usize, usize, u8)| {
-        let own = PortSetup::Host(host, device, port);
-        setup.network.cables.iter().any(|cable| cable.ends.contains(&own))
-    };
-    let is_looped = |(host, device, _): (usize, usize, u8)| {
-        let device = &setup.hosts[host].devices[device];
-        matches!(&device.kind, DeviceFile::Nic(nic) if nic.is_looped())
-    };
-    let link = |interface: &machine::InterfaceSetup| Link {
-        name: interface.name.clone(),
-        queues: interface.channels as u16,
-        max_frame: interface.max_frame.get(),
-        has_carrier: is_cabled(interface.port) || is_looped(interface.port),
-        shares_packets: host.teams.iter().all(|team| team.name != interface.name),
-    };
-    let disk = |disk: &machine::DiskSetup| Disk {
-        name: disk.name.clone(),
-        id: disk.id.clone(),
-        bytes: disk.size.get(),
-        block: disk.block.get(),
-    };
-    let found = machine::links_found(&setup.hosts, entry.host).into_iter();
-    let own = found
-        .map(|at| (at.host, at.device))
-        .filter(|&(of, device)| !setup.cluster.lends(&setup.hosts, of, device));
-    let borrowed =
-        setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host && borrow.vm == entry.vm);
-    let borrowed = borrowed.map(|borrow| (borrow.lender, borrow.function.device));
-    let devices: Vec<_> = match entry.vm {
-        Some(vm) => {
-            let own = host.vms[vm].devices.iter().map(|passed| (entry.host, passed.device));
-            own.chain(borrowed).collect()
-        }
-        None => own.filter(|&(of, device)| !setup.hosts[of].passes(device)).chain(borrowed).collect(),
-    };
+    let link = |interface: &machine::InterfaceSetup| found::link(setup, kernel, interface);
+    let devices = found::devices_of(setup, place);
     let count = |is_it: fn(&DeviceFile) -> bool| {
         devices.iter().filter(|&&(of, device)| is_it(&setup.hosts[of].devices[device].kind)).count() as u32
     };
     let user_drives = match host.has_user_drives() {
-        true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
+        true => count(|kind| kind.drive().is_some()),
         false => 0,
     };
-    let cards = count(|kind| matches!(kind, DeviceFile::Card(_)));
-    let functions = functions(setup, entry).into_iter().map(|(name, _)| name).collect();
-    let cpus = |all: u16| (0..all).filter(|core| entry.cpus.is_empty() || entry.cpus.contains(core));
-    if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
-        // A virtual NIC reaches other guests even without a cable.
-        let guest_link = |(n, interface)| match vm.nic.filter(|nic| nic.number == n) {
-            None => Some(link(interface)),
-            Some(nic) => (!nic.polled).then(|| Link { has_carrier: true, ..link(interface) }),
-        };
-        return Premises {
-            cores: if entry.cpus.is_empty() { vm.vcpus.len() } else { entry.cpus.len() },
-            all_cores: vm.vcpus.len(),
-            cpus: cpus(vm.vcpus.len() as u16).map(|core| (core, 0)).collect(),
-            nodes: 1,
-            memory: vm.memory.get(),
-            disks: vm.disks.iter().map(disk).collect(),
-            links: vm.interfaces.iter().enumerate().filter_map(guest_link).collect(),
-            polled: vm.nic.filter(|nic| nic.polled).map(|_| "uio0".to_owned()).into_iter().collect(),
-            gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
-            user_drives,
-            cards,
-            functions,
-            peers: peers(setup),
-        };
-    }
+    let vm = entry.vm.map(|vm| &host.vms[vm]);
+    let all_cores = vm.map_or(host.cores() as usize, |vm| vm.vcpus.len());
+    let node_of = |core| if vm.is_some() { 0 } else { host.node_of(core) };
+    let cpus = (0..all_cores as u16).filter(|core| entry.cpus.is_empty() || entry.cpus.contains(core));
+    // A virtual NIC reaches other guests even without a cable.
+    let guest_link = |vm: &machine::VmSetup, (n, interface)| match vm.nic.filter(|nic| nic.number == n) {
+        None => Some(link(interface)),
+        Some(nic) => (!nic.polled).then(|| Link { has_carrier: true, ..link(interface) }),
+    };
+    let (nodes, memory, links, polled) = match vm {
+        Some(vm) => {
+            let links = vm.interfaces.iter().enumerate().filter_map(|own| guest_link(vm, own));
+            let polled = vm.nic.filter(|nic| nic.polled).map(|_| "uio0".to_owned());
+            (1, vm.memory.get(), links.collect(), polled.into_iter().collect())
+        }
+        None => {
+            let links = host.interfaces.iter().map(link).collect();
+            let memory = described.memory_size().get();
+            (described.nodes() as u8, memory, links, polled_nics(setup, entry.host))
+        }
+    };
     Premises {
-        cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
-        all_cores: host.cores() as usize,
-        cpus: cpus(host.cores() as u16).map(|core| (core, host.node_of(core))).collect(),
-        nodes: described.nodes() as u8,
-        memory: described.memory_size().get(),
-        disks: host.disks.iter().map(disk).collect(),
-        links: host.interfaces.iter().map(link).collect(),
-        polled: polled_nics(setup, entry.host),
-        gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
+        cores: if entry.cpus.is_empty() { all_cores } else { entry.cpus.len() },
+        all_cores,
+        cpus: cpus.map(|core| (core, node_of(core))).collect(),
+        nodes,
+        memory,
+        disks: found::disks(setup, kernel, place),
+        links,
+        polled,
+        gpus: count(|kind| kind.gpu().is_some()),
         user_drives,
-        cards,
-        functions,
+        cards: count(|kind| kind.card().is_some()),
+        functions: functions(setup, entry).into_iter().map(|(name, _)| name).collect(),
         peers: peers(setup),
     }
 }

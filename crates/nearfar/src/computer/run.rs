@@ -9,13 +9,14 @@ use units::{Duration, Time};
 use workloads::{Failure, Program};
 
 use super::balance::Balance;
+use super::checks::check_booted;
 use super::events::Events;
 use super::finished::{Counts, Ended, FinishedProgram, Subject};
 use super::invariants::violations;
 use super::kept;
 use super::observer::Observer;
 use super::processes::{Processes, place};
-use super::programs::programs;
+use super::programs::parse;
 use super::traffic::TrafficSource;
 use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts, Warnings};
 use crate::links::Links;
@@ -54,7 +55,7 @@ pub fn run_all(
         done
     };
     // A backing file belongs to one drive at a time.
-    let is_kept = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
+    let is_kept = |device: &DeviceFile| device.drive().is_some_and(|drive| drive.backing.is_some());
     let keeps = |host: &HostSetup| host.devices.iter().any(|device| is_kept(&device.kind));
     let all = match setups.iter().any(|setup| setup.hosts.iter().any(keeps)) {
         true => setups.iter().map(one).collect(),
@@ -108,10 +109,11 @@ pub fn run_watched(
     progress: &dyn Progress,
     observer: &mut dyn Observer,
 ) -> Result<Vec<FinishedProgram>, ComputerError> {
-    let programs = programs(setup)?;
+    let programs = parse(setup)?;
     progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
     let mut computers = Computers::new(setup)?;
     computers.boot()?;
+    check_booted(setup, &computers, &programs)?;
     progress.step("booted");
     observer.booted(&computers);
     let ended = Rc::new(Ended::default());

@@ -11,6 +11,7 @@ use machine::{
     SlotSetup, adapter,
 };
 
+use super::found::drive_of;
 use crate::counters::{Kind, Resource};
 
 /// A core that a device's interrupts arrive at.
@@ -114,14 +115,14 @@ impl<'a> Scope<'a> {
     /// A device by the name under which a program has opened it.
     fn add_opened(&mut self, entry: &ProgramSetup, name: &str) {
         let host = &self.setup.hosts[entry.host];
-        let (disks, interfaces) = match entry.vm {
-            Some(vm) => (&host.vms[vm].disks, &host.vms[vm].interfaces),
-            None => (&host.disks, &host.interfaces),
+        let interfaces = match entry.vm {
+            Some(vm) => &host.vms[vm].interfaces,
+            None => &host.interfaces,
         };
-        let disk = disks.iter().find(|disk| disk.name == name);
+        let drive = drive_of(self.setup, name);
         if let Some(interface) = interfaces.iter().find(|interface| interface.name == name) {
             self.add_interface(entry.host, interface);
-        } else if let Some((host, device)) = disk.and_then(|disk| disk.device) {
+        } else if let Some((host, device)) = drive {
             self.host(host).devices.insert(device);
         } else {
             // Files have no device of their own: all that are no network devices of the kernel.

@@ -12,10 +12,11 @@ use platform::pci::PciDriver;
 use units::Time;
 use wire::pcie::FunctionAddress;
 
+use super::checks::check_booted;
 use super::events::Events;
 use super::finished::{Ended, FinishedProgram};
 use super::processes::Processes;
-use super::programs::programs;
+use super::programs::parse;
 use crate::counters::{Moment, Window};
 use crate::trace::Span;
 use crate::trace::computers::{Observed, Watch};
@@ -44,10 +45,11 @@ pub fn in_session<R>(
     drivers: impl Fn(&HostSetup) -> Option<Vec<Rc<dyn PciDriver>>>,
     work: impl FnOnce(&mut Session<'_>) -> R,
 ) -> Result<R, ComputerError> {
-    let programs = programs(setup)?;
+    let programs = parse(setup)?;
     let own = |host: &HostSetup| drivers(host).unwrap_or_else(|| device::drivers(host));
     let computers = Computers::with_drivers(setup, own)?;
     computers.boot()?;
+    check_booted(setup, &computers, &programs)?;
     let ended = Rc::new(Ended::default());
     let processes = Processes::start(setup, &programs, &computers, &ended);
     computers.generators().iter().for_each(|generator| generator.start(computers.simulation()));

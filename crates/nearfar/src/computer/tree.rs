@@ -7,15 +7,15 @@ use kernel::SysNode;
 use machine::ComputerSetup;
 use wire::pcie::Bdf;
 
+use super::checks::checked;
 use super::{Computer, ComputerError, Computers};
 
 /// Boots a scenario's hosts and reads the tree of each. No program runs.
 ///
 /// # Errors
-/// If the computers cannot be assembled or do not boot.
+/// If the computers cannot be assembled or do not boot, or cannot run the programs.
 pub fn tree(setup: &ComputerSetup) -> Result<Vec<(String, SysNode)>, ComputerError> {
-    let computers = Computers::new(setup)?;
-    computers.boot()?;
+    let computers = checked(setup)?;
     let read = |host: &Computer| {
         let tree = computers.simulation().block_on(host.kernel.sys())?;
         Ok((host.name.clone(), tree))
@@ -29,8 +29,7 @@ pub fn tree(setup: &ComputerSetup) -> Result<Vec<(String, SysNode)>, ComputerErr
 /// # Errors
 /// As [`tree`].
 pub fn configuration(setup: &ComputerSetup) -> Result<Vec<(String, String)>, ComputerError> {
-    let computers = Computers::new(setup)?;
-    computers.boot()?;
+    let computers = checked(setup)?;
     let text = |host: &Computer| {
         let tree = computers.simulation().block_on(host.kernel.sys())?;
         let spaces = spaces(&computers, host, &tree)?;

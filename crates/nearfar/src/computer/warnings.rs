@@ -1,7 +1,7 @@
 //! Gathers from the kernels' logs what is lacking, and drivers that failed.
 
 use ::kernel::Kernel;
-use machine::{Action, ComputerSetup, DeviceFile};
+use machine::{Action, ComputerSetup};
 use platform::device::PortIndex;
 use units::Time;
 
@@ -34,7 +34,7 @@ impl<'a> Warnings<'a> {
     /// Why no driver is bound to a device that an event plugged in; `None` if one is, or the kernel has not found it.
     fn unbound(&self, computers: &Computers, (host, device): (usize, usize)) -> Option<String> {
         let entry = &self.setup.hosts[host].devices[device];
-        if matches!(entry.kind, DeviceFile::Card(_)) {
+        if entry.kind.card().is_some() {
             return None;
         }
         let id = computers.hosts()[host].devices[device];

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use machine::{
-    BorrowSetup, ClusterEnd, ComputerSetup, DeviceFile, DeviceSetup, HostSetup, LinkCapability, LinkSetup,
-    Machine, PortSetup, SlotSetup,
+    BorrowSetup, ClusterEnd, ComputerSetup, DeviceSetup, HostSetup, LinkCapability, LinkSetup, Machine,
+    PortSetup, SlotSetup,
 };
 use units::BitRate;
 use wire::pcie::link::data_rate;
@@ -318,8 +318,7 @@ impl<'a> InSlots<'a> {
             detail.push(format!("lent to {}", Vec::from_iter(borrowers).join(", ")));
         }
         let kind = device.kind.model().what();
-        let look =
-            if matches!(device.kind, DeviceFile::Ntb(_)) { Appearance::Ntb } else { Appearance::Device };
+        let look = if device.kind.ntb().is_some() { Appearance::Ntb } else { Appearance::Device };
         let model = match device.name {
             Some(_) => format!("{}, {kind}", device.kind.model().name()),
             None => kind.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machine::{ComputerSetup, DeviceFile, Figure, HostSetup, Kind, SlotSetup};
+use machine::{ComputerSetup, Figure, HostSetup, Kind, SlotSetup};
 use units::Duration;
 
 use super::Origins;
@@ -29,7 +29,7 @@ fn is_guess(interval: &Figure<Duration>) -> bool {
 /// Packets of NICs whose own rate is not known.
 fn packets(host: &HostSetup, counters: &HostCounters, origins: &mut Origins) {
     for (name, device) in device_names(host).iter().zip(&host.devices) {
-        let DeviceFile::Nic(nic) = &device.kind else { continue };
+        let Some(nic) = device.kind.nic() else { continue };
         for (way, path) in [("tx", &nic.tx), ("rx", &nic.rx)] {
             if is_guess(&path.packet_interval) && counters.of(&format!("{name}/{way}-frames")) > 0 {
                 let verb = if way == "tx" { "sends" } else { "receives" };

@@ -1,6 +1,6 @@
 //! Which figures of each file are in use, by what was counted.
 
-use machine::{ComputerSetup, DeviceFile, DmaMode, HostSetup, SlotSetup, slot_of};
+use machine::{ComputerSetup, DmaMode, HostSetup, SlotSetup, slot_of};
 use results::pciebench::Cache;
 
 use super::Origins;
@@ -148,7 +148,7 @@ fn by_host(
     let (network, drives) = (counters.sum("kernel/tcp") > 0 || is("nic"), is("drive"));
     let (guests, remaps) = (!host.vms.is_empty(), host.iommu != DmaMode::Off);
     let teams = !host.teams.is_empty();
-    let kpio = active.iter().any(|device| matches!(&device.kind, DeviceFile::Nic(nic) if nic.kpio.is_some()));
+    let kpio = active.iter().any(|device| device.kind.nic().is_some_and(|nic| nic.kpio.is_some()));
     origins.add(&host.kernel.name, &host.kernel, |path| {
         let (table, key) = path.split_once('.').unwrap_or((path, ""));
         let begins = |with: &[&str]| with.iter().any(|with| key.starts_with(with));
@@ -173,7 +173,7 @@ fn by_host(
     for device in active {
         let has_functions = |path: &str| !path.starts_with("virtual_functions.") || device.vfs > 0;
         origins.add_device(device.kind.model(), has_functions);
-        if matches!(device.kind, DeviceFile::Ntb(_)) {
+        if device.kind.ntb().is_some() {
             for (_, switch) in &setup.cluster.switches {
                 origins.add(&switch.name, switch, |_| true);
             }

@@ -6,7 +6,7 @@
 pub mod octo;
 
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library};
-use nearfar::computer::{Computers, Observer};
+use nearfar::computer::{self, ComputerError, Computers, Observer};
 
 /// What a scenario begins with.
 pub const HEAD: &str = "name = \"test\"\nsummary = \"test\"\n";
@@ -65,6 +65,14 @@ pub fn event(at: &str, deed: &str, what: &str, lines: &str) -> String {
 pub fn load(text: &str) -> Result<ComputerSetup, Diagnostics> {
     let library = Library::built_in();
     ComputerSetup::load(&library, &Doc::<ComputerScenario>::from_text(&library, "test.toml", text))
+}
+
+/// Checks what a scenario says of its kernels.
+pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
+    computer::check(setup).map_err(|error| match error {
+        ComputerError::Files(wrong) => wrong,
+        other => panic!("{other}"),
+    })
 }
 
 /// As [`load`], of a scenario that has nothing wrong.

@@ -208,10 +208,7 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
 
 /// How a scenario has the NIC's driver loaded.
 pub fn nic_driver_params(host: &HostSetup) -> NicDriverParams {
-    let mut nics = host.devices.iter().filter_map(|device| match &device.kind {
-        DeviceFile::Nic(nic) => Some(nic),
-        _ => None,
-    });
+    let mut nics = host.devices.iter().filter_map(|device| device.kind.nic());
     let of_nic = nics.next().and_then(|nic| nic.driver.as_ref());
     nic::driver_params(host.nic_driver.as_ref(), of_nic)
 }

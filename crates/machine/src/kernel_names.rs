@@ -1,0 +1,116 @@
+//! Names that only kernels give to devices, such as `nvme0n1`: a scenario may use them, and they are checked when the
+//! kernels have booted.
+
+use crate::computer::HostSetup;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::event::{Action, EventEntry, EventSetup, Setting};
+use crate::placed::Placed;
+use crate::setting::{NetSetting, cannot_be};
+use crate::suggest;
+use settings::is_disk;
+
+/// The devices of a host's kernel.
+#[derive(Debug, Clone, Default)]
+pub struct KernelDevices {
+    /// Network devices.
+    pub nets: Vec<KernelNet>,
+    /// Block devices: name, and name below `/dev/disk/by-id`, if it has one.
+    pub disks: Vec<(String, Option<String>)>,
+    /// Whether drives may appear later, under names that are not known yet.
+    pub awaits_drives: bool,
+}
+
+/// A network device of a kernel.
+#[derive(Debug, Clone)]
+pub struct KernelNet {
+    /// Name.
+    pub name: String,
+    /// Largest MTU.
+    pub max_mtu: u16,
+    /// RX queues that its driver uses.
+    pub rx_queues: u16,
+}
+
+/// A name that a scenario uses of a host's kernel.
+#[derive(Debug, Clone)]
+pub struct KernelName {
+    host: usize,
+    name: String,
+    /// The whole text in the scenario.
+    said: Placed<String>,
+    of: NamedDevice,
+}
+
+/// What it must be the name of.
+#[derive(Debug, Clone)]
+enum NamedDevice {
+    Disk,
+    /// A network or block device.
+    WithInterrupts,
+    /// A network device that can have a setting, whose value is written there.
+    Net(NetSetting, Placed<String>),
+}
+
+impl KernelName {
+    /// The name in an event.
+    pub(crate) fn of_event((entry, event): (&EventEntry, &EventSetup)) -> Option<Self> {
+        let (host, name, of) = match &event.action {
+            Action::SetAffinity { host, device, .. } | Action::Mask { host, device, .. } => {
+                (host, device, NamedDevice::WithInterrupts)
+            }
+            Action::Set(Setting::IoTimeout(host, name, _)) => (host, name, NamedDevice::Disk),
+            Action::Set(Setting::Net(host, name, setting)) => {
+                (host, name, NamedDevice::Net(setting.clone(), entry.value.clone()?))
+            }
+            _ => return None,
+        };
+        Some(Self { host: *host, name: name.clone(), said: entry.what.clone(), of })
+    }
+
+    fn check(&self, host: &HostSetup, devices: &KernelDevices) -> Result<(), Diagnostic> {
+        let name = self.name.as_str();
+        let is_disk = devices.disks.iter().any(|(own, id)| is_disk(name, own, id.as_deref()));
+        let may_be = is_disk || devices.awaits_drives && name.starts_with("nvme");
+        let disks = devices.disks.iter().map(|(name, _)| name.as_str());
+        let wrong = |message: String, help| Err(Diagnostic::new(&self.said.place, message).help(help));
+        match &self.of {
+            NamedDevice::Disk if !may_be => {
+                let help = format!("the host's block devices are {}", suggest::list(disks));
+                wrong(format!("there is no block device `{name}`"), help)
+            }
+            NamedDevice::WithInterrupts => {
+                let members = host.teams.iter().flat_map(|team| &team.members);
+                let nets = host.interfaces.iter().chain(members).map(|interface| interface.name.as_str());
+                if may_be || nets.clone().any(|own| own == name) {
+                    return Ok(());
+                }
+                let help = suggest::among(name, nets.chain(disks), "the host's are");
+                wrong(format!("there is no device `{name}`"), help)
+            }
+            NamedDevice::Net(setting, value) => {
+                // One that comes later refuses what it cannot be itself.
+                let Some(net) = devices.nets.iter().find(|net| net.name == name) else { return Ok(()) };
+                let refused =
+                    |help| Diagnostic::new(&value.place, cannot_be(setting.name(), value)).help(help);
+                setting.check((net.max_mtu, net.rx_queues)).map_err(refused)
+            }
+            NamedDevice::Disk => Ok(()),
+        }
+    }
+}
+
+/// Checks the names that a scenario uses. `devices` are those of each host's kernel.
+///
+/// # Errors
+/// All names that are wrong.
+pub(crate) fn check(
+    names: &[KernelName],
+    hosts: &[HostSetup],
+    devices: &[KernelDevices],
+) -> Result<(), Diagnostics> {
+    let check = |name: &KernelName| name.check(&hosts[name.host], &devices[name.host]);
+    match names.iter().filter_map(|name| check(name).err()).collect::<Vec<_>>() {
+        wrong if wrong.is_empty() => Ok(()),
+        wrong => Err(Diagnostics::new(wrong)),
+    }
+}
