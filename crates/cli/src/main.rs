@@ -3,6 +3,7 @@
 //! Exit status: 0 success; 1 a claim or comparison is outside its tolerance under `--check`, or a simulated program
 //! failed; 2 invalid input; 130 interrupted by Ctrl-C, 143 and 129 by other signals.
 
+mod build_id;
 mod closed;
 mod colour;
 mod command;
@@ -79,10 +80,14 @@ struct Common {
     color: colour::Colour,
 }
 
-/// Enables the result cache, with this program's own bytes as part of its key.
+/// Enables the result cache, with this program's build as part of its key.
 fn keep_results() -> Option<()> {
-    let program = files::read(&std::env::current_exe().ok()?).ok()?;
-    nearfar::cache::keep_in(&nearfar::cache::usual_folder()?, files::sha256(&program)).ok()
+    let path = std::env::current_exe().ok()?;
+    let build = match build_id::of(&files::open(&path).ok()?) {
+        Some(id) => files::sha256(&id),
+        None => files::sha256(&files::read(&path).ok()?),
+    };
+    nearfar::cache::keep_in(&nearfar::cache::usual_folder()?, build).ok()
 }
 
 /// Starts the threads that simulate, and the one that waits for signals.
@@ -123,6 +128,7 @@ enum Command {
     Place(command::place::PlaceArgs),
     Programs(command::programs::ProgramsArgs),
     Reference(command::reference::ReferenceArgs),
+    Replay(command::replay::ReplayArgs),
     Reproduce(command::reproduce::ReproduceArgs),
     Run(command::run::RunArgs),
     Serve(command::serve::ServeArgs),
@@ -235,6 +241,7 @@ fn main() -> ExitCode {
         Command::New(arguments) => command::reference::new(&common, &arguments),
         Command::Reference(arguments) => command::reference::run(&arguments),
         Command::Programs(arguments) => command::programs::run(&arguments),
+        Command::Replay(arguments) => command::replay::run(&common, &arguments),
         Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),
         Command::Run(arguments) => command::run::run(&common, &arguments),
         Command::Serve(arguments) => command::serve::run(&common, &arguments),

@@ -61,6 +61,21 @@ impl WaitTime {
         }
     }
 
+    /// It waits from `at` until `free`, which may be ahead of the clock.
+    #[inline]
+    pub fn pass(&mut self, at: Time, free: Time) {
+        if free > at {
+            self.begin(at);
+            self.end(free);
+        }
+    }
+
+    /// What would wait from `now` on does not.
+    pub fn cancel(&mut self, now: Time) {
+        self.end(now);
+        self.passed.cancel(now);
+    }
+
     /// Waiting time up to `now`.
     pub fn until(&self, now: Time) -> Duration {
         let open = self.since.map_or(Duration::ZERO, |since| now.since(since.max(self.passed.done)));
@@ -103,6 +118,13 @@ mod tests {
         assert_eq!([30, 40, 50].map(|at| of(&waited, at)), [20, 30, 40]);
         waited.end(ns(50));
         assert_eq!([50, 90].map(|at| of(&waited, at)), [40, 40]);
+        waited.pass(ns(60), ns(80));
+        waited.pass(ns(70), ns(90));
+        waited.pass(ns(90), ns(90));
+        assert_eq!([60, 75, 100].map(|at| of(&waited, at)), [40, 55, 70]);
+        waited.pass(ns(100), ns(200));
+        waited.cancel(ns(110));
+        assert_eq!([110, 300].map(|at| of(&waited, at)), [80, 80]);
     }
 
     proptest! {

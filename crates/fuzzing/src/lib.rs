@@ -27,6 +27,7 @@ pub mod ip_fragments;
 pub mod kpio_lines;
 pub mod machine_toml;
 mod pieces;
+pub mod recording;
 pub mod results_csv;
 pub mod scenario_toml;
 pub mod survey_source;
@@ -40,7 +41,7 @@ pub mod vfio_message;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
@@ -54,6 +55,7 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("ip_fragments", ip_fragments::run),
     ("kpio_lines", kpio_lines::run),
     ("machine_toml", machine_toml::run),
+    ("recording", recording::run),
     ("results_csv", results_csv::run),
     ("scenario_toml", scenario_toml::run),
     ("survey_source", survey_source::run),

@@ -14,6 +14,7 @@ use platform::kernel::TaskParams;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use units::Time;
 use vfio_user::request::CONFIG_REGION;
 use vfio_user::{DmaMap, ServedFunction, VfioRefusal};
 use wire::pcie::Bdf;
@@ -21,6 +22,7 @@ use wire::pcie::config::caps::id;
 
 use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds};
 use crate::memory::{GuestBar, LiveMemory};
+use crate::recording::{FunctionRecorder, ManagementAct, RecordedStep};
 
 /// Bytes of configuration space.
 const CONFIG_BYTES: u64 = 4096;
@@ -52,20 +54,30 @@ pub struct LiveFunction {
     table: Option<(u8, std::ops::Range<u64>)>,
     irqs: RefCell<Vec<Irq>>,
     vectors: Rc<GuestVectors>,
+    /// Keeps what the guest does.
+    recorder: RefCell<Option<FunctionRecorder>>,
 }
 
 /// The guest's interrupt vectors.
 #[derive(Default)]
 struct GuestVectors {
+    /// Is told of each with its time.
+    listener: RefCell<Option<Rc<InterruptListener>>>,
     /// Where each is told.
     files: RefCell<Vec<Option<File>>>,
     /// Whether one was told since somebody looked.
     raised: Cell<bool>,
 }
 
+/// Hears of interrupts: the vector, and when.
+pub type InterruptListener = dyn Fn(usize, Time);
+
 impl GuestVectors {
     /// Tells a vector's file, if it has one.
-    fn raise(&self, vector: usize) {
+    fn raise(&self, vector: usize, at: Time) {
+        if let Some(listener) = &*self.listener.borrow() {
+            listener(vector, at);
+        }
         if let Some(Some(mut file)) = self.files.borrow().get(vector).map(Option::as_ref) {
             // An eventfd whose count is at its end has been told often enough.
             let _ = file.write(&1u64.to_ne_bytes());
@@ -121,7 +133,35 @@ impl LiveFunction {
             table,
             irqs: RefCell::default(),
             vectors: Rc::default(),
+            recorder: RefCell::default(),
         })
+    }
+
+    /// Reads a region.
+    pub async fn region_read(
+        &self,
+        cpu: &Cpu,
+        region: u32,
+        offset: u64,
+        count: usize,
+        above: Option<Bdf>,
+    ) -> Vec<u8> {
+        match self.bars.get(region as usize) {
+            Some(Some(bar)) => {
+                let mut bytes = vec![0; count];
+                bar.read(cpu, offset, &mut bytes).await;
+                bytes
+            }
+            _ => self.config_read(cpu, (offset, count), above).await,
+        }
+    }
+
+    /// Writes a region.
+    pub async fn region_write(&self, cpu: &Cpu, region: u32, offset: u64, data: &[u8]) {
+        match region {
+            CONFIG_REGION => self.config_write(cpu, offset, data).await,
+            bar => self.bar_write(cpu, bar, offset, data),
+        }
     }
 
     async fn config_read(&self, cpu: &Cpu, (offset, count): (u64, usize), above: Option<Bdf>) -> Vec<u8> {
@@ -181,13 +221,31 @@ impl LiveFunction {
         }
     }
 
+    /// From now on, what the guest does is kept.
+    pub fn record(&self, recorder: &FunctionRecorder) {
+        let own = recorder.clone();
+        self.hear_interrupts(Rc::new(move |vector, at| own.interrupted(vector, at)));
+        *self.recorder.borrow_mut() = Some(recorder.clone());
+    }
+
+    /// Tells somebody of each interrupt.
+    pub fn hear_interrupts(&self, listener: Rc<InterruptListener>) {
+        *self.vectors.listener.borrow_mut() = Some(listener);
+    }
+
+    fn keep(&self, step: impl FnOnce(u16) -> RecordedStep) {
+        if let Some(recorder) = &*self.recorder.borrow() {
+            recorder.keep(step);
+        }
+    }
+
     /// The core's write-combining buffers collect what the guest stores to these BARs, each a bit.
     pub fn combine(&self, bars: u8) {
         self.combines.set(bars);
     }
 
     /// Allocates all interrupts, and has them told to the vectors' files.
-    async fn connect(&self, cpu: &Cpu) -> Result<(), Error> {
+    pub async fn connect(&self, cpu: &Cpu) -> Result<(), Error> {
         if !self.irqs.borrow().is_empty() {
             return Ok(());
         }
@@ -195,8 +253,8 @@ impl LiveFunction {
         self.vectors.files.borrow_mut().resize_with(self.messages.1 as usize, || None);
         for (vector, irq) in irqs.iter().enumerate() {
             let vectors = Rc::clone(&self.vectors);
-            let handler = Rc::new(move |_: &Cpu| {
-                vectors.raise(vector);
+            let handler = Rc::new(move |cpu: &Cpu| {
+                vectors.raise(vector, cpu.now());
                 IrqReturn::Handled
             });
             self.device.request_irq(*irq, "guest", handler, None)?;
@@ -205,7 +263,8 @@ impl LiveFunction {
         Ok(())
     }
 
-    async fn disconnect(&self, cpu: &Cpu) {
+    /// Lets all interrupts go.
+    pub async fn disconnect(&self, cpu: &Cpu) {
         self.vectors.files.borrow_mut().clear();
         if !self.irqs.take().is_empty() {
             self.device.free_irqs(cpu).await;
@@ -227,13 +286,18 @@ impl LiveFunction {
         !matches!(poll(&mut fds, Some(&at_once)), Ok(1..))
     }
 
+    /// Resets it, with the bits that are the guest's.
+    pub async fn reset(&self, cpu: &Cpu) {
+        let _ = self.device.reset(cpu).await;
+        *self.config.borrow_mut() = self.fresh.clone();
+        self.place_bars();
+    }
+
     /// As before the guest came: without interrupts, mappings and bus mastering, and reset.
     async fn leave(&self, cpu: &Cpu) {
         self.disconnect(cpu).await;
         self.device.set_master(cpu, false).await;
-        let _ = self.device.reset(cpu).await;
-        *self.config.borrow_mut() = self.fresh.clone();
-        self.place_bars();
+        self.reset(cpu).await;
         self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
     }
 }
@@ -249,6 +313,17 @@ pub struct Attended<'a, 's> {
 }
 
 impl Attended<'_, '_> {
+    /// Keeps what the guest does, and when it is done.
+    fn kept<T>(&self, act: ManagementAct, done: impl FnOnce() -> T) -> T {
+        let now = || self.session.simulation().now().as_ps();
+        let at = now();
+        self.function.keep(|function| RecordedStep::Managed { function, act, at });
+        let result = done();
+        let (bytes, at) = (Vec::new(), now());
+        self.function.keep(|function| RecordedStep::Returned { function, bytes, at });
+        result
+    }
+
     /// Lets the kernel do something, and waits. All is done by one core, so that it stays in order.
     fn run<T: 'static>(&self, act: impl AsyncFnOnce(Rc<LiveFunction>, Cpu) -> T + 'static) -> Option<T> {
         let function = Rc::clone(self.function);
@@ -262,7 +337,7 @@ impl Attended<'_, '_> {
 
     /// The client is gone.
     pub fn leave(&self) {
-        self.run(async |function, cpu| function.leave(&cpu).await);
+        self.kept(ManagementAct::Reset, || self.run(async |function, cpu| function.leave(&cpu).await));
     }
 }
 
@@ -288,33 +363,31 @@ impl ServedFunction for Attended<'_, '_> {
     fn read(&mut self, region: u32, offset: u64, into: &mut [u8]) {
         let count = into.len();
         let above = self.kernel.root_port_of(self.function.device.address());
-        let read = self.run(async move |function, cpu| match function.bars.get(region as usize) {
-            Some(Some(bar)) => {
-                let mut bytes = vec![0; count];
-                bar.read(&cpu, offset, &mut bytes).await;
-                bytes
-            }
-            _ => function.config_read(&cpu, (offset, count), above).await,
-        });
+        let now = || self.session.simulation().now().as_ps();
+        let (length, at) = (count as u32, now());
+        self.function.keep(|function| RecordedStep::Read { function, region, offset, length, at });
+        let read = self
+            .run(async move |function, cpu| function.region_read(&cpu, region, offset, count, above).await);
         match read {
             Some(bytes) => into.copy_from_slice(&bytes),
             None => into.fill(0xff),
         }
+        self.function.keep(|function| RecordedStep::Returned { function, bytes: into.to_vec(), at: now() });
     }
 
     fn write(&mut self, region: u32, offset: u64, from: &[u8]) {
-        let from = from.to_vec();
-        self.run(async move |function, cpu| match region {
-            CONFIG_REGION => function.config_write(&cpu, offset, &from).await,
-            bar => function.bar_write(&cpu, bar, offset, &from),
-        });
+        let (bytes, at) = (from.to_vec(), self.session.simulation().now().as_ps());
+        let from = bytes.clone();
+        self.function.keep(|function| RecordedStep::Write { function, region, offset, bytes, at });
+        self.run(async move |function, cpu| function.region_write(&cpu, region, offset, &from).await);
     }
 
     fn connect(&mut self, kind: u32, start: u32, files: Vec<Option<File>>) -> Result<(), VfioRefusal> {
         if kind != self.function.messages.0 {
             return Ok(());
         }
-        let connected = self.run(async |function, cpu| function.connect(&cpu).await);
+        let connect = || self.run(async |function, cpu| function.connect(&cpu).await);
+        let connected = self.kept(ManagementAct::Connect, connect);
         connected.and_then(Result::ok).ok_or(VfioRefusal::Failed)?;
         let mut own = self.function.vectors.files.borrow_mut();
         own.iter_mut().skip(start as usize).zip(files).for_each(|(own, file)| *own = file);
@@ -325,12 +398,15 @@ impl ServedFunction for Attended<'_, '_> {
         if kind != self.function.messages.0 {
             return;
         }
-        self.run(async |function, cpu| function.disconnect(&cpu).await);
+        self.kept(ManagementAct::Disconnect, || {
+            self.run(async |function, cpu| function.disconnect(&cpu).await)
+        });
     }
 
     fn raise(&mut self, kind: u32, vectors: std::ops::Range<u32>) {
         let own = vectors.filter(|_| kind == self.function.messages.0);
-        own.for_each(|vector| self.function.vectors.raise(vector as usize));
+        let now = self.session.simulation().now();
+        own.for_each(|vector| self.function.vectors.raise(vector as usize, now));
     }
 
     fn mask(&mut self, _: bool) {}
@@ -352,10 +428,6 @@ impl ServedFunction for Attended<'_, '_> {
     }
 
     fn reset(&mut self) {
-        self.run(async |function, cpu| {
-            let _ = function.device.reset(&cpu).await;
-            *function.config.borrow_mut() = function.fresh.clone();
-            function.place_bars();
-        });
+        self.kept(ManagementAct::Reset, || self.run(async |function, cpu| function.reset(&cpu).await));
     }
 }

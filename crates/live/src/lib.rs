@@ -12,7 +12,8 @@
 //! * `memory`: the guests' memory, as functions access it;
 //! * [`server`]: sockets, and simulated time after the wall clock; [`lockstep`]: simulated time after the guests'
 //!   instructions;
-//! * [`qemu`]: its command line.
+//! * [`qemu`]: its command line;
+//! * [`recording`]: what guests and devices did, as a file; [`replay`](mod@replay): the same on another machine.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,8 @@ mod function;
 pub mod lockstep;
 mod memory;
 pub mod qemu;
+pub mod recording;
+pub mod replay;
 pub mod server;
 mod sockets;
 

@@ -8,6 +8,8 @@ use units::{HostPhysical, Iova};
 use vfio_user::ClientMemory;
 use wire::pcie::Bdf;
 
+use crate::recording::MemoryRecorder;
+
 /// A BAR, as a guest and as its host have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestBar {
@@ -25,12 +27,19 @@ pub struct LiveMemory {
     maps: RefCell<BTreeMap<u16, ClientMemory>>,
     /// The guest's BARs, by function and number: functions reach each other's as by VFIO, which maps them as memory.
     bars: RefCell<BTreeMap<(u16, u8), GuestBar>>,
+    /// Keeps what functions read and write.
+    recorder: RefCell<Option<MemoryRecorder>>,
 }
 
 impl LiveMemory {
     /// Changes what a function may access.
     pub fn of<R>(&self, function: Bdf, change: impl FnOnce(&mut ClientMemory) -> R) -> R {
         change(self.maps.borrow_mut().entry(function.bits()).or_default())
+    }
+
+    /// From now on, what functions read and write is kept.
+    pub fn record(&self, recorder: MemoryRecorder) {
+        *self.recorder.borrow_mut() = Some(recorder);
     }
 
     /// Says where the guest has a function's BAR, if it is on.
@@ -63,10 +72,16 @@ impl OutsideMemory for LiveMemory {
         if self.with(requester, |memory| memory.read(address.get(), into)) != Some(true) {
             into.fill(0xff);
         }
+        if let Some(recorder) = &*self.recorder.borrow() {
+            recorder.fetched(requester, address.get(), into);
+        }
     }
 
     fn write(&self, requester: Bdf, address: Iova, from: &[u8]) {
         self.with(requester, |memory| memory.write(address.get(), from));
+        if let Some(recorder) = &*self.recorder.borrow() {
+            recorder.stored(requester, address.get(), from.len());
+        }
     }
 
     fn device(&self, requester: Bdf, address: Iova, length: u32) -> Option<HostPhysical> {

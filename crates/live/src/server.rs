@@ -20,6 +20,7 @@ use crate::driver::{LiveDriver, Present};
 use crate::function::{Attended, LiveFunction};
 use crate::lockstep::{self, GuestClock, GuestTime};
 use crate::memory::LiveMemory;
+use crate::recording::{FunctionRecorder, MemoryRecorder, Recorder, RecordingHead};
 use crate::sockets::LiveSocket;
 
 /// Most that the simulation advances between two looks at the sockets.
@@ -46,6 +47,14 @@ pub enum LiveError {
         /// The host.
         host: String,
     },
+    /// A scenario lacks a function that was recorded.
+    #[error(
+        "the scenario has no live function `{name}`, which was recorded; hosts and devices must have the same names"
+    )]
+    NoFunction {
+        /// The function.
+        name: String,
+    },
     /// A socket cannot be made.
     #[error("cannot listen at {socket}: {problem}; {remedy}")]
     Socket {
@@ -66,6 +75,14 @@ pub enum LiveError {
         wanted: String,
         /// The functions' BARs.
         known: String,
+    },
+    /// A recording cannot be made.
+    #[error("cannot record to `{file}`: {problem}", file = .path.display())]
+    Recording {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        problem: io::Error,
     },
     /// The system does not wait for sockets.
     #[error("cannot wait for clients: {0}")]
@@ -139,6 +156,8 @@ pub struct ServeOptions {
     pub combining: Vec<String>,
     /// Packets to record, and the slots whose links have them; all if there are none.
     pub record: Option<(Span, Vec<String>)>,
+    /// Where to keep what guests and devices do, and what that is of; its functions are filled in.
+    pub recording: Option<(PathBuf, RecordingHead)>,
 }
 
 /// What was seen while functions were served.
@@ -148,6 +167,8 @@ pub struct LiveOutcome {
     pub packets: Option<Capture>,
     /// All counters of all hosts.
     pub counted: Window,
+    /// Whether what was to be recorded could be written.
+    pub recorded: io::Result<()>,
 }
 
 /// A function with its socket and client.
@@ -200,6 +221,10 @@ pub fn serve(
             endpoints.extend(self::endpoints(setup, session, host, present, &options.sockets)?);
         }
         combine(&mut endpoints, &options.combining)?;
+        let recorder = match &options.recording {
+            Some((path, head)) => Some(record(path, head, &endpoints, &hosts)?),
+            None => None,
+        };
         let record = options.record.clone();
         let watch = record.map(|(span, slots)| session.watch(span, &slots).map_err(LiveError::NoLink));
         let watch = watch.transpose()?;
@@ -218,8 +243,16 @@ pub fn serve(
         let tell = &mut tell;
         let logged = session.simulation().now();
         let once = options.once;
-        let mut attendance =
-            Attendance { session, hosts: &hosts, endpoints, once, has_served: false, logged, tell };
+        let mut attendance = Attendance {
+            session,
+            hosts: &hosts,
+            endpoints,
+            recorder: recorder.clone(),
+            once,
+            has_served: false,
+            logged,
+            tell,
+        };
         let followed = match clocks {
             None => follow_wall(&mut attendance, stop),
             Some(clocks) => lockstep::follow(&mut attendance, clocks, stop),
@@ -228,8 +261,46 @@ pub fn serve(
         attendance.tell_logs();
         followed?;
         let packets = watch.map(|watch| session.observed(watch).capture);
-        Ok(LiveOutcome { packets, counted: session.counted() })
+        let recorded = recorder.map_or(Ok(()), |recorder| recorder.finish());
+        Ok(LiveOutcome { packets, counted: session.counted(), recorded })
     })?
+}
+
+/// Begins to keep what guests and devices do.
+fn record(
+    path: &Path,
+    head: &RecordingHead,
+    endpoints: &[LiveEndpoint],
+    hosts: &[(Rc<LiveMemory>, Present)],
+) -> Result<Rc<Recorder>, LiveError> {
+    let at = |of: &LiveEndpoint| (of.info.host, of.function.device.address().bdf);
+    let functions = endpoints.iter().map(|of| (of.info.host as u16, of.info.name.clone())).collect();
+    let head = RecordingHead { functions, ..head.clone() };
+    let recorder = Recorder::new(path, &head, &endpoints.iter().map(at).collect::<Vec<_>>());
+    let recorder = recorder.map_err(|problem| LiveError::Recording { path: path.to_owned(), problem })?;
+    let recorder = Rc::new(recorder);
+    for (host, (memory, _)) in hosts.iter().enumerate() {
+        memory.record(MemoryRecorder { recorder: Rc::clone(&recorder), host });
+    }
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        endpoint.function.record(&FunctionRecorder::new(&recorder, number));
+    }
+    Ok(recorder)
+}
+
+/// What the functions of a host are called: `a-drive0`, or `a-drive0.1` for one of several of a device.
+pub fn names(setup: &ComputerSetup, session: &Session<'_>, host: usize, present: &Present) -> Vec<String> {
+    let device_of = |function: &Rc<LiveFunction>| {
+        session.device_name(host, function.device.address()).unwrap_or_else(|| "function".to_owned())
+    };
+    let names: Vec<String> = present.borrow().iter().map(device_of).collect();
+    let of = |names: &[String], own: &String| names.iter().filter(|name| *name == own).count();
+    let numbered = |(n, own): (usize, &String)| {
+        let several = of(&names, own) > 1;
+        let number = if several { format!(".{}", of(&names[..n], own)) } else { String::new() };
+        format!("{}-{own}{number}", setup.hosts[host].name)
+    };
+    names.iter().enumerate().map(numbered).collect()
 }
 
 /// The functions of a host with their sockets.
@@ -240,25 +311,18 @@ fn endpoints(
     present: &Present,
     sockets: &Path,
 ) -> Result<Vec<LiveEndpoint>, LiveError> {
+    let names = names(setup, session, host, present);
     let present = present.borrow();
     if present.is_empty() {
         return Err(LiveError::NoDevice { host: setup.hosts[host].name.clone() });
     }
-    let device_of = |function: &LiveFunction| {
-        session.device_name(host, function.device.address()).unwrap_or_else(|| "function".to_owned())
-    };
-    let names: Vec<String> = present.iter().map(|function| device_of(function)).collect();
-    let endpoint = |(n, function): (usize, &Rc<LiveFunction>)| {
-        let own = &names[n];
-        let (of, before) = (|names: &[String]| names.iter().filter(|name| *name == own).count(), &names[..n]);
-        let number = if of(&names) > 1 { format!(".{}", of(before)) } else { String::new() };
-        let name = format!("{}-{own}{number}", setup.hosts[host].name);
+    let endpoint = |(name, function): (String, &Rc<LiveFunction>)| {
         let path = sockets.join(format!("{name}.sock"));
         let socket = listen(&path)?;
         let info = LiveFunctionInfo { host, name, socket: path, node: function.device.node().0 };
         Ok(LiveEndpoint { info, function: Rc::clone(function), combining: 0, socket, client: None })
     };
-    present.iter().enumerate().map(endpoint).collect()
+    names.into_iter().zip(present.iter()).map(endpoint).collect()
 }
 
 /// Notes which BARs' stores combine.
@@ -304,6 +368,7 @@ pub struct Attendance<'a, 's> {
     hosts: &'a [(Rc<LiveMemory>, Present)],
     /// All functions of live hosts.
     pub endpoints: Vec<LiveEndpoint>,
+    recorder: Option<Rc<Recorder>>,
     once: bool,
     has_served: bool,
     /// Until when kernels' logs have been told.
@@ -332,7 +397,10 @@ impl Attendance<'_, '_> {
         let address = endpoint.function.device.address();
         let present = &self.hosts[endpoint.info.host].1;
         let again = present.borrow().iter().find(|function| function.device.address() == address).cloned();
-        endpoint.function = again.unwrap_or_else(|| Rc::clone(&endpoint.function));
+        if let Some(again) = again.filter(|again| !Rc::ptr_eq(again, &endpoint.function)) {
+            self.recorder.iter().for_each(|own| again.record(&FunctionRecorder::new(own, number)));
+            endpoint.function = again;
+        }
         endpoint.function.combine(endpoint.combining);
         let kernel = self.session.kernel(endpoint.info.host);
         let mut attended =

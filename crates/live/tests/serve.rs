@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use live::recording::{RecordedStep, Recording, RecordingHead};
+use live::replay::replay;
 use live::server::LiveEvent;
 use live::{LiveClock, LiveError, LiveOutcome, ServeOptions, serve};
 use machine::{ComputerSetup, Library};
@@ -56,7 +58,14 @@ impl Client {
 
 /// Sockets in a folder, for clients that come again, with a guest's own stores and no record.
 fn options_in(folder: &Path, clock: LiveClock) -> ServeOptions {
-    ServeOptions { sockets: folder.to_owned(), once: false, clock, combining: Vec::new(), record: None }
+    ServeOptions {
+        sockets: folder.to_owned(),
+        once: false,
+        clock,
+        combining: Vec::new(),
+        record: None,
+        recording: None,
+    }
 }
 
 /// Serves a scenario in a folder while `act` is a client of its first function.
@@ -324,4 +333,77 @@ fn stores_of_a_line_leave_as_one_packet_where_guests_combine_them() {
     );
     let told = writes(&["a-near/5"], line).unwrap_err().to_string();
     assert!(told.contains("a-near/5") && told.contains("`a-near/2`"), "{told}");
+}
+
+/// What a client does to the drive in lock-step, recorded: it enables the controller, and looks until that is ready.
+fn recorded(folder: &Path) -> Recording {
+    let file = folder.join("drive.rec");
+    let (sockets, path) = (folder.join("sockets"), String::new());
+    std::fs::create_dir(&sockets).unwrap();
+    let head = RecordingHead {
+        path,
+        scenario: String::new(),
+        changes: Vec::new(),
+        instruction_ns: Some(2),
+        functions: Vec::new(),
+    };
+    let recording = Some((file.clone(), head));
+    let options = ServeOptions { recording, ..options_in(&sockets, LiveClock::LockStep { shift: 1 }) };
+    let seen = while_told(
+        "tools/live/nvme.toml",
+        &options,
+        |_| {},
+        |socket| {
+            let mut plugin = Plugin::new(socket.parent().unwrap());
+            let mut client = Client::new(socket);
+            let mut count = 10;
+            plugin.stop_at(count);
+            client.write(7, 4, 6);
+            // Queues of 32 entries somewhere, then the controller.
+            for (register, value) in [(0x24, 0x1f_001f), (0x28, 0x1000), (0x30, 0x2000), (0x14, 0x46_0001)] {
+                client.write(0, register, value);
+            }
+            while client.read(0, 0x1c, 4) != [1, 0, 0, 0] {
+                count += 500;
+                plugin.stop_at(count);
+            }
+            assert_eq!(client.read(0, 8, 4)[2..], [1, 0]);
+        },
+    );
+    seen.unwrap().recorded.unwrap();
+    Recording::open(&file).unwrap()
+}
+
+/// The same machine takes as long as it did, and another link longer for the same accesses.
+#[test]
+fn what_was_recorded_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = recorded(folder.path());
+    assert_eq!(recording.head.functions, [(0, "a-drive0".to_owned())]);
+    let same = replay(&scenario("tools/live/nvme.toml"), &recording, 1.0).unwrap();
+    let [before, now] = same.functions[0].counts;
+    assert_eq!((before.accesses, same.stuck, same.values.0, same.order.0), (now.accesses, None, 0, 0));
+    let [recorded, replayed] = same.took.map(|time| time.as_ns_f64());
+    assert!(before.accesses > 10 && (replayed / recorded - 1.0).abs() < 0.1, "{recorded} {replayed}");
+    let changed = |path: &str, value: &str| {
+        let changes = [(path.to_owned(), value.to_owned())];
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/live/nvme.toml");
+        match Experiment::load(&Library::built_in(), path.to_str().unwrap(), "set", &changes) {
+            Ok(Experiment::Computers(setup)) => *setup,
+            _ => panic!("a scenario with computers"),
+        }
+    };
+    // Reads of the version, with nothing in between: by a narrower link, each takes longer.
+    let is_version = |step: &RecordedStep| matches!(step, RecordedStep::Read { region: 0, offset: 8, .. });
+    let version = recording.steps.iter().position(is_version).unwrap();
+    let one = &recording.steps[version..version + 2];
+    let steps = (0..20).flat_map(|_| one.iter().cloned()).collect();
+    let reads = Recording { head: recording.head.clone(), steps };
+    let quick = |setup: &ComputerSetup| replay(setup, &reads, 0.0).unwrap().took[1].as_ns_f64();
+    let slow = changed("host.a.device.0.change.link.width", "1");
+    let [slow, fast] = [slow, scenario("tools/live/nvme.toml")].map(|setup| quick(&setup));
+    assert!(slow > fast + 20.0 * 10.0, "{slow} and {fast} ns");
+    let other = changed("host.a.device.0.name", "ssd");
+    let lacks = replay(&other, &recording, 1.0).unwrap_err().to_string();
+    assert!(lacks.contains("`a-drive0`"), "{lacks}");
 }

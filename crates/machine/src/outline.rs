@@ -138,6 +138,11 @@ impl Said {
                     let is_kind = kind.starts_with("ddr") || kind.starts_with("mrdimm");
                     let rate = rate.filter(|_| is_kind).ok_or_else(refused)?;
                     self.transfers = Some(Transfers { kind, rate });
+                } else if let Some(plain) = number(value) {
+                    let help = format!(
+                        "`mem:{plain}ch` is channels, `mem:{plain}GiB` the size of a socket's memory"
+                    );
+                    return Err((format!("`mem:{plain}` does not say of what"), help));
                 } else {
                     self.memory = Some(quantity(value).ok_or_else(refused)?);
                 }

@@ -74,7 +74,10 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
             "env" | "nohup" => 1,
             _ if is_variable(words[0]) => variable(words[0], numa, &mut found)?,
             _ => {
-                if let Some((_, instead)) = INSTEAD.iter().find(|(names, _)| names.contains(&name)) {
+                // SPDK's examples had short names. Linux's perf has no such option.
+                let is_spdk = name == "perf" && words.contains(&"-w");
+                let instead = INSTEAD.iter().find(|(names, _)| names.contains(&name) && !is_spdk);
+                if let Some((_, instead)) = instead {
                     return Err((format!("`{name}` is not carried out here"), (*instead).into()));
                 }
                 break;
@@ -101,14 +104,27 @@ fn is_variable(word: &str) -> bool {
 }
 
 fn variable(word: &str, numa: Numa<'_>, found: &mut Prefixed) -> Result<usize, Misplaced> {
-    let help = "`OMP_NUM_THREADS=4 stream`; a program's keys `cpus` and `memory` say where it runs";
-    let has_no_meaning = || (format!("`{word}` has no meaning here"), help.to_owned());
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    let help = match name {
+        "CUDA_VISIBLE_DEVICES" => {
+            "the tool's own option names GPUs, such as `--device=0`, `-g 2` or `--flows`"
+        }
+        "LD_PRELOAD" => "`user_space = true` in `[host.nic_driver]` is a NIC without the kernel",
+        _ if name.starts_with("KMP_") => {
+            "`GOMP_CPU_AFFINITY=0-3 stream` and `OMP_PROC_BIND=close` bind threads"
+        }
+        _ => "`OMP_NUM_THREADS=4 stream`; a program's keys `cpus` and `memory` say where it runs",
+    };
+    let has_no_meaning = || (format!("`{word}` has no meaning here"), help.to_owned());
     match (name, value) {
         ("OMP_NUM_THREADS", _) => {
             let number = value.parse().ok().filter(|number| *number > 0);
             found.threads = Some(number.ok_or_else(has_no_meaning)?);
         }
+        // What is printed, and how much.
+        ("LANG" | "LANGUAGE" | "TZ" | "NCCL_DEBUG" | "NCCL_DEBUG_SUBSYS", _) => {}
+        _ if name.starts_with("LC_") => {}
+        ("NCCL_ALGO", "Ring" | "ring" | "RING") => {}
         // A thread stays on its core, and neighbours have neighbouring ones.
         ("OMP_PROC_BIND", "true" | "close") | ("OMP_PLACES", "cores" | "threads") => {}
         ("OMP_PROC_BIND", "spread") => found.spread = true,

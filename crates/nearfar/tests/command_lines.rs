@@ -23,6 +23,12 @@ fn what_cannot_be_is_refused_at_its_line() {
             "sleep 1",
             "the programs are all_reduce_perf, bandwidthTest, core-to-core-latency, dd, dpdk-testpmd",
         ),
+        // What is for a shell
+        ("fio --size=1m > out.txt", "the command alone"),
+        ("sync; fio --size=1m", "`sync;` is for a shell"),
+        ("fio --size=1m --name='x", "a quote is not closed"),
+        ("CUDA_VISIBLE_DEVICES=0,1 bandwidthTest", "`--device=0`"),
+        ("fio --rw=rw --rate=, --size=1m", "40m,10m of reads and writes"),
         // Nobody's addresses
         ("netperf -H 10.0.0.9 -l 1", "b has 10.0.0.2"),
         ("netperf -H 10.0.0.2,inet6 -l 1", "`inet6` is not a family"),
@@ -116,8 +122,6 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("fio --name=a --size=1m --name=b --bs=0 --size=1m", "--bs=0"),
         ("fio --name=a --size=1m --name=b --iodepht=2", "there is `--iodepth`"),
         ("fio --name=a --bs=4q --size=1m --name=b --size=1m", "in --name=a"),
-        ("fio --output=x.txt --size=1m", "`nearfar run --json FILE`"),
-        ("fio --write_bw_log=x --size=1m", "`nearfar run --json FILE`"),
         ("fio --client=b --size=1m", "a `[[program]]` for each host"),
         ("fio --readonly --rw=write --size=1m", "--readonly"),
         ("fio job.fio", "there is no job file `job.fio`"),
@@ -304,6 +308,13 @@ fn every_wrong_line_is_told() {
 fn what_can_be_is_taken() {
     for run in [
         "ping -c 1 -i 0 -s 0 127.0.0.1",
+        "fio --description='my test' --filename='/dev/nvme0n1' --size=1m --output=x.txt --write_bw_log=x",
+        "fio --rw=randrw --rate=40m, --size=1m",
+        "fio --rw=rw --bs=,8k --rate_iops=,5000 --size=1m",
+        "fio --filename=/dev/nvme0n1 --filename=nvme0n2 --size=1m",
+        "fio --name=a --size=1m --exitall --name=b --size=2m",
+        "LC_ALL=C NCCL_DEBUG=INFO fio --size=1m",
+        "netperf -H 10.0.0.2 -l 1 -- -P ,5000 -m ,16K",
         "fio --filename=nvme0n2 --rw=randrw --rwmixread=70 --size=16m --fsync=8 --ioengine=libaio --iodepth=4 --iodepth_batch=4",
         "fio --rw=write --bs=3000 --direct=0 --size=1m",
         "fio --size=1m --ramp_time=1ms --rwmixread=70 --fsync=8",

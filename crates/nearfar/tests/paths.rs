@@ -297,3 +297,43 @@ fn a_narrow_uplink_binds_and_not_the_tags_that_wait_for_it() {
     let (kind, host, place) = what(&binding).unwrap_or_else(|| panic!("{binding}"));
     assert!((kind, host) == (Kind::Link, "a") && place.starts_with("sw/uplink-"), "{binding}");
 }
+
+/// Interrupts that are held back are what a ping waits for, unless there are none, or a core is at work meanwhile.
+#[test]
+fn moderation_binds_who_waits_for_its_interrupts() {
+    let ping = |driver: &str, run: &str| {
+        let lines = format!("[host.nic_driver]\n{driver}\n[[host.device]]\nnic = \"modern\"");
+        let (a, b) = (host("a", "dell-t430", &lines), host("b", "dell-t430", &lines));
+        bindings(&[HEAD, &a, &b, &cable("a", "b", ""), &program("a", "0", run)].concat(), "rate").remove(0).0
+    };
+    let run = "ping -c 20 -i 0.0001 10.0.0.2";
+    let held = ping("coalescing = \"100 us\"\nadaptive = false", run);
+    assert!(matches!(what(&held), Some((Kind::Moderation, _, "nic0"))), "{held}");
+    let soon = ping("coalescing = \"0 us\"", run);
+    assert!(what(&soon).is_none_or(|(kind, ..)| kind != Kind::Moderation), "{soon}");
+    let busy = ping("coalescing = \"100 us\"\nadaptive = false", "pktgen -i eth0 -s 60 -n 2000");
+    assert_eq!(what(&busy), Some((Kind::Core, "a", "core0")), "{busy}");
+}
+
+/// Writes that come faster than the dies take them wait for room in the write buffer, and a larger one only helps if the dies
+/// have time to spare.
+#[test]
+fn a_small_write_buffer_binds() {
+    let run = |size: &str, rw: &str| {
+        let change = format!(
+            "change.media.write_buffer = {{ value = \"{size}\", source = \"assumed: to see what it brings\" }}\n"
+        );
+        let drive = format!("[[host.device]]\ndrive = \"pm1725a\"\n{change}");
+        let line = format!(
+            "fio --name=x --filename=/dev/nvme0n1 --rw={rw} --bs=4k --ioengine=libaio --iodepth=32 --runtime=3ms --ramp_time=1ms"
+        );
+        let text = [HEAD, &host("a", "dell-t430", &drive), &program("a", "0", &line)].concat();
+        bindings(&text, "write iops").remove(0)
+    };
+    let (small, few) = run("16 KiB", "randwrite");
+    assert_eq!(what(&small), Some((Kind::Buffer, "a", "drive0/write-buffer")), "{small}");
+    let (_, more) = run("20 KiB", "randwrite");
+    assert!(more > 1.1 * few, "{few} and {more}");
+    let (read, _) = run("16 KiB", "randread");
+    assert!(what(&read).is_none_or(|(kind, ..)| kind != Kind::Buffer), "{read}");
+}

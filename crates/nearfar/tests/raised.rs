@@ -203,8 +203,20 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                 let bytes = &mut part.dma_engine.read_buffer.value;
                 *bytes = units::Bytes::new(bytes.get() + bytes.get().div_ceil(10));
             }
+            DeviceFile::Drive(drive) if part == "write-buffer" => {
+                let bytes = &mut drive.file.media.write_buffer.value;
+                *bytes = units::Bytes::new(bytes.get() + bytes.get().div_ceil(10));
+            }
             _ => return None,
         },
+        Kind::Moderation => {
+            let own = &mut setup.hosts[number];
+            if let Some(time) = own.nic_driver.as_mut().and_then(|driver| driver.coalescing.as_mut()) {
+                shorter(time);
+            }
+            let DeviceFile::Nic(nic) = device(own, owner)? else { return None };
+            shorter(&mut nic.driver.as_mut()?.coalescing.value);
+        }
     }
     Some(setup)
 }

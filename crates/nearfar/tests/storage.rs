@@ -463,6 +463,15 @@ fn rates_are_kept() {
     assert!((103.0..106.0).contains(&rate), "{rate} MB/s of 104.9");
     let rate = fio("--rw=read --thinktime=100 --size=40k").get("read iops").unwrap();
     assert!(rate < 10_000.0, "{rate}");
+    // Neither direction waits for the other's rate, and one without a rate has none.
+    let both = fio("--rw=randrw --bs=4k --ioengine=libaio --iodepth=8 --rate_iops=20k,5k --runtime=5ms");
+    for (quantity, rate) in [("read iops", 20e3), ("write iops", 5e3)] {
+        let kept = both.get(quantity).unwrap();
+        assert!((0.9..1.05).contains(&(kept / rate)), "{quantity} {kept}");
+    }
+    let free = fio("--rw=randrw --bs=4k --ioengine=libaio --iodepth=8 --rate_iops=,5k --runtime=5ms");
+    let [reads, writes] = ["read iops", "write iops"].map(|quantity| free.get(quantity).unwrap());
+    assert!(reads > 10.0 * writes && (4500.0..5250.0).contains(&writes), "{reads} and {writes}");
     let line = "fio --rw=read --rate_min=1g --rate_cycle=1 --runtime=5ms";
     let failure = on_drive("optane-900p", "off", line).outcome.unwrap_err();
     assert!(failure.0.contains("rate_min=1073741824/s not met"), "{failure}");

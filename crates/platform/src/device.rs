@@ -113,6 +113,8 @@ pub enum StageKind {
     Server,
     /// Numbers outstanding reads: busy while a read waits for a free tag.
     Tags,
+    /// Keeps what a slower stage has yet to take: busy while something waits for room.
+    Buffer,
 }
 
 /// An internal resource of a device that data or commands pass, with its busy time.

@@ -65,7 +65,9 @@ impl Command {
     pub fn help(&self) -> String {
         let mut options = self.options();
         options.build();
-        options.render_long_help().to_string()
+        let own = options.render_long_help().to_string();
+        let kinds = options.get_subcommands_mut().filter(|kind| kind.get_name() != "help");
+        kinds.fold(own, |text, kind| format!("{text}\n{}:\n{}", kind.get_name(), kind.render_long_help()))
     }
 
     /// One-line description.
@@ -122,6 +124,7 @@ const FIO: Command = Command {
 /// Other names of programs.
 const ALIASES: &[(&str, &str)] = &[
     ("dpdk-l2fwd", "l2fwd"),
+    ("mlc_avx512", "mlc"),
     ("stream_c", "stream"),
     ("stream_c.exe", "stream"),
     ("stream.exe", "stream"),
@@ -198,6 +201,29 @@ fn named(word: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == word).map_or(word, |(_, name)| name)
 }
 
+/// The words of a line as a shell takes them: quotes hold words together, and a line that ends in `\\` goes on.
+///
+/// # Errors
+/// If it is more than a command.
+fn words_of(line: &str) -> Result<Vec<String>, Refused> {
+    let lines = line.replace("\\\n", " ");
+    let joined = lines.trim_end().strip_suffix('\\').unwrap_or(&lines);
+    let words = shlex::split(joined);
+    let words =
+        words.ok_or_else(|| Refused::new("a quote is not closed", "one `'` or `\"` more, or one less"))?;
+    let is_of_shell = |word: &&String| {
+        let is_redirection = word.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(['>', '<']);
+        is_redirection || ["|", "&", "&&", "||", ";"].contains(&word.as_str()) || word.ends_with(';')
+    };
+    match words.iter().find(is_of_shell) {
+        None => Ok(words),
+        Some(word) => Err(Refused::new(
+            format!("`{word}` is for a shell, and there is none"),
+            "the command alone; what it prints is in nearfar's own output, and several are several `[[program]]`s",
+        )),
+    }
+}
+
 /// Parses a program's command line.
 ///
 /// # Errors
@@ -211,10 +237,12 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
 /// # Errors
 /// As [`parse`], or if a file is missing or invalid.
 pub fn parse_with(line: &str, files: &JobFiles) -> Result<Rc<dyn Program>, Refused> {
-    let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
+    let words = words_of(line)?;
     // With or without a path, as in `./stream_c.exe`.
     let first = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
-    let name = named(first);
+    // SPDK's examples had short names. Linux's perf has no such option.
+    let is_spdk = first == "perf" && words.iter().any(|word| word == "-w");
+    let name = if is_spdk { "spdk_nvme_perf" } else { named(first) };
     let known = || PROGRAMS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
     let Some(command) = PROGRAMS.iter().find(|command| command.name == name) else {
         let message = format!("there is no program `{name}`");

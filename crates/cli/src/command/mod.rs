@@ -20,6 +20,7 @@ pub mod place;
 pub mod programs;
 pub mod reference;
 mod repeated;
+pub mod replay;
 pub mod reproduce;
 pub mod run;
 pub mod serve;

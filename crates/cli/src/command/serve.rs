@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use live::lockstep::GuestTime;
 use live::qemu::{self, GuestSize};
+use live::recording::RecordingHead;
 use live::server::LiveEvent;
 use live::{LiveClock, LiveOutcome, ServeOptions, serve};
 use machine::ComputerSetup;
@@ -88,6 +89,9 @@ pub struct LiveScene {
     /// At the end, show every counter of devices, links and root complexes.
     #[arg(long)]
     counters: bool,
+    /// Keep what guests and devices do in a file, for `nearfar replay`.
+    #[arg(long, value_name = "FILE", value_parser = output::binary)]
+    record: Option<PathBuf>,
 }
 
 /// What simulated time follows.
@@ -124,7 +128,8 @@ impl LiveScene {
         }
         let library = input::library(common);
         let experiment = input::scenario(&library, &named, "--set", &self.set)?;
-        let mut places = output::Places::new(&[("--pcapng", self.pcapng.as_deref())])?;
+        let outputs = [("--pcapng", self.pcapng.as_deref()), ("--record", self.record.as_deref())];
+        let mut places = output::Places::new(&outputs)?;
         input::places(&mut places, &library, &experiment)?;
         match experiment {
             Experiment::Computers(setup) => Ok(*setup),
@@ -164,7 +169,20 @@ impl LiveScene {
         let filter = "TLP".parse().map_err(Failure::new)?;
         let span = Span { from: self.from, until: None, packets: self.packets as usize, filter };
         let record = self.pcapng.is_some().then(|| (span, self.link.clone()));
-        Ok(ServeOptions { sockets, once, clock, combining: self.write_combining.clone(), record })
+        let recording =
+            self.record.as_ref().map(|path| self.recording_head().map(|head| (path.clone(), head)));
+        let (combining, recording) = (self.write_combining.clone(), recording.transpose()?);
+        Ok(ServeOptions { sockets, once, clock, combining, record, recording })
+    }
+
+    /// What a recording is of; its functions are known later.
+    fn recording_head(&self) -> Result<RecordingHead, Failure> {
+        let path = std::path::absolute(&self.scenario).map_err(Failure::new)?;
+        let scenario =
+            if path.is_file() { files::read_to_string(&path).map_err(Failure::new)? } else { String::new() };
+        let path = if path.is_file() { path.display().to_string() } else { self.scenario.clone() };
+        let instruction_ns = (self.clock == Clock::LockStep).then_some(1 << self.instruction);
+        Ok(RecordingHead { path, scenario, changes: self.set.clone(), instruction_ns, functions: Vec::new() })
     }
 
     /// Writes and shows what was seen.
@@ -181,6 +199,12 @@ impl LiveScene {
             if let Some(why) = capture.why_empty() {
                 output::complain(&format!("note: {why}"));
             }
+        }
+        if let (Some(path), Err(problem)) = (&self.record, &seen.recorded) {
+            let path = path.display();
+            return Err(Failure::new(format!(
+                "{path}: {problem}: nothing is recorded; free space, or name another file"
+            )));
         }
         if self.counters {
             output::print(&output::counter_table(&seen.counted));

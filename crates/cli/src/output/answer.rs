@@ -16,12 +16,18 @@ pub fn headline(readings: &[Reading]) -> Option<&Reading> {
         own().find(move |reading| is_time(reading.unit) && reading.quantity.contains(word))
     };
     let any = || own().find(|reading| is_time(reading.unit) && reading.quantity != "time");
-    // What has arrived of a stream that loses nothing: a sender's rate includes what buffers hold at the end.
+    // What has arrived: a sender's rate includes what buffers hold at the end, and what was lost.
     let arrived = || own().find(|reading| reading.quantity == "received bandwidth");
-    let loses = readings.iter().any(|reading| reading.quantity == "loss");
-    own()
-        .find(|reading| reading.unit.ends_with("/s"))
-        .map(|first| arrived().filter(|_| !loses).unwrap_or(first))
+    let rates =
+        || own().filter(|reading| reading.unit.ends_with("/s") && !reading.quantity.starts_with("sent "));
+    // Of the same for several sizes, that of the last, which is the largest.
+    let of_sizes = |first: &Reading| {
+        let (_, what) = first.quantity.split_once(" B: ")?;
+        rates().filter(|rate| rate.quantity.split_once(" B: ").is_some_and(|(_, own)| own == what)).last()
+    };
+    rates()
+        .next()
+        .map(|first| arrived().or_else(|| of_sizes(first)).unwrap_or(first))
         .or_else(|| ["mean", "avg", "p50", "50 %", "median"].into_iter().find_map(time))
         .or_else(any)
 }
@@ -201,7 +207,10 @@ mod tests {
         assert_eq!(of(&[("time", "µs"), ("64 KiB", "ns")]).unwrap(), "64 KiB");
         let iperf = [("bandwidth", "Mbit/s"), ("received bandwidth", "Mbit/s"), ("loss", "%")];
         assert_eq!(of(&iperf[..2]).unwrap(), "received bandwidth");
-        assert_eq!(of(&iperf).unwrap(), "bandwidth");
+        assert_eq!(of(&iperf).unwrap(), "received bandwidth");
+        let sizes = [("8 B: algorithm bandwidth", "GB/s"), ("1048576 B: algorithm bandwidth", "GB/s")];
+        assert_eq!(of(&sizes).unwrap(), sizes[1].0);
+        assert_eq!(of(&[("sent throughput", "Mbit/s"), ("throughput", "Mbit/s")]).unwrap(), "throughput");
         assert_eq!(of(&[("sent", "packets")]), None);
     }
 

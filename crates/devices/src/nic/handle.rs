@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use engine::WaitTime;
 use platform::device::FunctionIndex;
-use units::Time;
+use units::{Duration, Time};
 use wire::nic::registers::counter;
 
 use super::ring::QueueId;
@@ -69,6 +70,8 @@ struct Inner {
     counters: Vec<[RegisterTotal; counter::COUNT]>,
     /// By function, direction (true for TX) and queue.
     rings: RefCell<BTreeMap<(u8, bool, u8), Rc<Filled>>>,
+    /// Time in which coalescing holds an interrupt back.
+    held_back: Cell<WaitTime>,
     hung: Cell<bool>,
     lost_interrupts: Cell<u32>,
     spurious_interrupts: Cell<u32>,
@@ -81,6 +84,7 @@ impl NicHandle {
         Self(Rc::new(Inner {
             counters: (0..functions).map(|_| Default::default()).collect(),
             rings: RefCell::default(),
+            held_back: Cell::default(),
             hung: Cell::new(false),
             lost_interrupts: Cell::new(0),
             spurious_interrupts: Cell::new(0),
@@ -121,6 +125,25 @@ impl NicHandle {
             descriptor_ns: (filled.until(now) / 1_000) as u64,
         };
         used.map(fill).collect()
+    }
+
+    /// Time up to `now` in which coalescing held an interrupt back.
+    pub fn interrupts_held_back(&self, now: Time) -> Duration {
+        self.0.held_back.get().until(now)
+    }
+
+    /// An interrupt is held back until `due`, or until [another time](Self::holds_back_no_longer).
+    pub(super) fn holds_back(&self, now: Time, due: Time) {
+        let mut held = self.0.held_back.get();
+        held.pass(now, due);
+        self.0.held_back.set(held);
+    }
+
+    /// An interrupt is sent before it is due.
+    pub(super) fn holds_back_no_longer(&self, now: Time) {
+        let mut held = self.0.held_back.get();
+        held.cancel(now);
+        self.0.held_back.set(held);
     }
 
     pub(super) fn watch_ring(&self, of: QueueId, filled: &Rc<Filled>) {

@@ -150,12 +150,16 @@ impl Interrupts {
         let Some(vector) = self.vectors.get_mut(number as usize) else { return false };
         vector.pending += packets;
         if vector.current.is_zero() || (vector.packets > 0 && vector.pending >= vector.packets) {
+            if vector.due.is_some() {
+                self.handle.holds_back_no_longer(bus.now());
+            }
             self.fire(bus, number);
             return true;
         }
         if vector.due.is_none() {
             let due = bus.now() + vector.current;
             vector.due = Some(due);
+            self.handle.holds_back(bus.now(), due);
             let note = Note::of_function(Kind::Vector, self.function).with(number as u16, 0);
             bus.wake_at(due, note.token());
         }

@@ -84,10 +84,10 @@ impl Drive {
     }
 
     /// Stages that can be the drive's bottleneck, besides its controllers.
-    pub fn stages(&self, now: Time) -> [Stage; 3] {
-        let [channels, dies] = self.store.borrow().stages(now);
+    pub fn stages(&self, now: Time) -> [Stage; 4] {
+        let [channels, dies, write_buffer] = self.store.borrow().stages(now);
         let busy = self.data_busy.get().until(now);
         let data_path = Stage { name: "data-path".to_owned(), kind: StageKind::Server, of: 1, busy };
-        [data_path, channels, dies]
+        [data_path, channels, dies, write_buffer]
     }
 }

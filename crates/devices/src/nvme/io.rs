@@ -103,7 +103,7 @@ impl NvmCommands {
         if buffered {
             loop {
                 let now = self.port.now();
-                let room = self.drive.store.borrow().room_at(now, range.length);
+                let room = self.drive.store.borrow_mut().room_at(now, range.length);
                 if room <= now {
                     break;
                 }

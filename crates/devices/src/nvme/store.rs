@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 
-use engine::{Rng, Seed};
-use platform::device::Stage;
+use engine::{Rng, Seed, WaitTime};
+use platform::device::{Stage, StageKind};
 use units::Time;
 
 use super::dies::Dies;
@@ -27,6 +27,8 @@ pub struct Store {
     /// Bytes of all staged writes.
     held: u64,
     last_due: Time,
+    /// How long writes have waited for room.
+    waited: WaitTime,
     dies: Dies,
     atomic: u64,
     volatile: bool,
@@ -43,6 +45,7 @@ impl Store {
             staged: VecDeque::new(),
             held: 0,
             last_due: Time::ZERO,
+            waited: WaitTime::default(),
             dies: Dies::new(
                 timing,
                 params.namespaces.iter().map(|bytes| bytes.get()).sum(),
@@ -54,9 +57,11 @@ impl Store {
         }
     }
 
-    /// Stages of the media, with their busy times up to `now`.
-    pub fn stages(&self, now: Time) -> [Stage; 2] {
-        self.dies.stages(now)
+    /// Stages of the media, with their busy times up to `now`, and the buffer before them.
+    pub fn stages(&self, now: Time) -> [Stage; 3] {
+        let [channels, dies] = self.dies.stages(now);
+        let (name, busy) = ("write-buffer".to_owned(), self.waited.until(now));
+        [channels, dies, Stage { name, kind: StageKind::Buffer, of: 1, busy }]
     }
 
     /// Reserves a read. Returns for each piece the number of bytes up to its end, and when it arrives.
@@ -78,8 +83,8 @@ impl Store {
         Ok(due)
     }
 
-    /// When the write buffer has room for `length` bytes.
-    pub fn room_at(&self, now: Time, length: u64) -> Time {
+    /// When the write buffer has room for `length` bytes, for which a write waits.
+    pub fn room_at(&mut self, now: Time, length: u64) -> Time {
         let capacity = self.timing.write_buffer.get();
         let (mut held, mut at) = (self.held, now);
         // Sorted by due time.
@@ -92,6 +97,7 @@ impl Store {
             }
             held -= staged.data.len() as u64;
         }
+        self.waited.pass(now, at);
         at
     }
 
@@ -187,6 +193,7 @@ impl Store {
             }
         }
         self.dies.stop(now);
+        self.waited.cancel(now);
         self.last_due = now;
         self.media.sync()
     }

@@ -126,11 +126,7 @@ impl Pipeline {
     #[inline]
     fn enter_lane(&mut self, now: Time, access: Access) -> Time {
         let at = self.lanes[access as usize].enter(now);
-        if at > now {
-            let waited = &mut self.waited[access as usize];
-            waited.begin(now);
-            waited.end(at);
-        }
+        self.waited[access as usize].pass(now, at);
         at
     }
 

@@ -23,10 +23,7 @@ impl OrderedWrites {
     pub fn leaves(&mut self, at: Time) -> Time {
         let Some(places) = &self.places else { return at };
         let free = places.free_at(at);
-        if free > at {
-            self.waited.begin(at);
-            self.waited.end(free);
-        }
+        self.waited.pass(at, free);
         free
     }
 

@@ -40,7 +40,7 @@ pub enum Kind {
     Translations,
     /// Flow control credits.
     Credits,
-    /// A device's read buffer.
+    /// A device's buffer: of reads in flight, or of a stage.
     Buffer,
     /// A device's tags.
     Tags,
@@ -53,6 +53,8 @@ pub enum Kind {
     Lines,
     /// A core's time, whatever it does.
     Core,
+    /// Interrupts that a NIC holds back, to tell of several packets with one.
+    Moderation,
 }
 
 impl Kind {
@@ -77,6 +79,7 @@ impl Kind {
             Self::Ring => "ring",
             Self::Lines => "lines",
             Self::Core => "core",
+            Self::Moderation => "moderation",
         }
     }
 
@@ -96,6 +99,7 @@ impl Kind {
                 | Self::Tags
                 | Self::Invalidations
                 | Self::Lines
+                | Self::Moderation
         )
     }
 
@@ -207,6 +211,7 @@ impl Resource {
             Kind::Device => format!("{host}'s {owner} itself, its {}", part.replace('-', " ")),
             Kind::Replays => format!("bit errors on {link}"),
             Kind::Credits => format!("credits on {link}"),
+            Kind::Buffer if part == "write-buffer" => format!("the write buffer of {host}'s {owner}"),
             Kind::Buffer => format!("the read buffer of {host}'s {owner}"),
             Kind::Tags if part == "peer-reads" => {
                 format!("places for reads between devices in {host}'s root")
@@ -216,6 +221,7 @@ impl Resource {
             Kind::Ring => format!("{host}'s {owner}, its {}", part.replace("-ring", " ring ")),
             Kind::Lines => format!("the lines that {host}'s {owner} needs"),
             Kind::Core => format!("{host}'s {owner}"),
+            Kind::Moderation => format!("interrupts that {host}'s {owner} holds back (moderation)"),
         }
     }
 
@@ -321,8 +327,16 @@ fn candidates(hosts: &[HostCounters]) -> Vec<Candidate<'_>> {
         let counts = |one: &&Resource| one.on_path && one.share > 0.0 && !only_waits(one);
         all.extend(host.resources.iter().filter(counts).map(|one| (host.host.as_str(), one)));
     }
+    // Interrupts are also held back of a core that is still at work on earlier packets, and then it costs nothing.
+    let works = |(_, one): &Candidate<'_>| !one.kind.is_waited_for() && one.share >= MODERATED;
+    if all.iter().any(works) {
+        all.retain(|(_, one)| one.kind != Kind::Moderation);
+    }
     all
 }
+
+/// Share of time from which on something works so much that moderation of interrupts is by the way.
+const MODERATED: f64 = 0.5;
 
 /// Share from which on a server has so little time to spare that nothing else can help much.
 const NEARLY_FULL: f64 = 0.75;
@@ -339,9 +353,9 @@ const TIE: f64 = 0.02;
 /// Whether something is waited for long enough to matter; shorter waits are occasional. Lines are part of a core's work.
 fn is_waited_for(one: &Resource) -> bool {
     const SHOWS: f64 = 0.25;
-    /// Credits are waited for in bursts, as they come back in batches.
-    const CREDITS_SHOW: f64 = 0.5;
-    let shows = if one.kind == Kind::Credits { CREDITS_SHOW } else { SHOWS };
+    /// Credits are waited for in bursts, as they come back in batches; interrupts are held back on both ends of an exchange.
+    const OFTEN: f64 = 0.5;
+    let shows = if matches!(one.kind, Kind::Credits | Kind::Moderation) { OFTEN } else { SHOWS };
     one.kind.is_waited_for() && one.kind != Kind::Lines && one.share >= shows
 }
 
@@ -467,7 +481,9 @@ pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str) -> Vec<Phas
     let mut found: Vec<Phase> = Vec::new();
     for (length, hosts) in slices {
         let all = candidates(hosts);
-        let Some((host, resource)) = full(&all, own) else { continue };
+        // While nothing else is to be done, interrupts are often held back.
+        let bound = full(&all, own).filter(|(_, one)| one.kind != Kind::Moderation);
+        let Some((host, resource)) = bound else { continue };
         // Cores that share work take turns.
         let is_same = |phase: &&mut Phase| {
             let is_core = resource.kind == Kind::Core && phase.resource.kind == Kind::Core;
@@ -525,6 +541,11 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     let next = all.iter().filter(|one| !is_alike(one)).max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
     let owned = |(host, resource): Candidate<'_>| (host.to_owned(), resource.clone());
     let lacking = || if offered.is_some() { None } else { starved(&window.hosts) };
-    let what = what.map(owned).or_else(lacking);
+    // Interrupts are held back from a stream that is slow for want of buffers, too.
+    let is_by_the_way = |(_, one): &Candidate<'_>| one.kind == Kind::Moderation;
+    let what = match what {
+        Some(what) if is_by_the_way(&what) => lacking().or(Some(owned(what))),
+        what => what.map(owned).or_else(lacking),
+    };
     Binding { what, alike, next: next.copied().map(owned), phases, offered }
 }

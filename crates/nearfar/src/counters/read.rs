@@ -494,6 +494,7 @@ impl Reading {
             let (name, what) = match stage.kind {
                 StageKind::Server => ("busy/", Kind::Device),
                 StageKind::Tags => ("waited-for-", Kind::Tags),
+                StageKind::Buffer => ("waited-for-", Kind::Buffer),
             };
             self.time(format!("{}/{name}{}", place.name, stage.name), stage.busy);
             let at = format!("{}/{}", place.name, stage.name);
@@ -573,6 +574,9 @@ impl Reading {
             let unit = if bytes { Unit::Bytes } else { Unit::Events };
             self.add(format!("{name}/{}", counter::NAMES[which]), unit, total);
         }
+        let held = handle.interrupts_held_back(now);
+        self.time(format!("{name}/interrupts-held-back"), held);
+        self.used(Kind::Moderation, name, 1, held.as_ps().into());
         for ring in handle.rings(now) {
             let way = if ring.is_tx { "tx" } else { "rx" };
             let function = if ring.function.0 == 0 { String::new() } else { format!("{}.", ring.function.0) };

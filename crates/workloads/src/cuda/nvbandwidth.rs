@@ -94,7 +94,7 @@ fn test(text: &str) -> Result<usize, String> {
 ///
 /// Rates are those of long copies: what a copy of three times the bytes takes longer.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
-#[command(name = "nvbandwidth")]
+#[command(name = "nvbandwidth", after_help = format!("Tests: {}", TESTS.map(|(name, ..)| name).join(", ")))]
 pub struct NvBandwidth {
     /// Tests, by name.
     #[arg(short = 't', long = "testcase", num_args = 1.., value_parser = test)]

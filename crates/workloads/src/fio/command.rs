@@ -181,20 +181,24 @@ const FLAGS: &[&str] = &[
     "zero_buffers",
 ];
 
+/// Of these, those that name a file, which is not written.
+const FILES: &[&str] = &[
+    "output",
+    "write_bw_log",
+    "write_lat_log",
+    "write_iops_log",
+    "write_hist_log",
+    "bandwidth-log",
+    "latency-log",
+];
+
+/// Whether an option names a file, which is not written.
+pub(super) fn names_file(word: &str) -> bool {
+    FILES.contains(&key(word))
+}
+
 /// Options of the original that cannot be, and what there is instead.
 const INSTEAD: &[(&[&str], &str)] = &[
-    (
-        &[
-            "output",
-            "write_bw_log",
-            "write_lat_log",
-            "write_iops_log",
-            "write_hist_log",
-            "bandwidth-log",
-            "latency-log",
-        ],
-        "`nearfar run --json FILE` writes all results to a file, and `--output-format` prints fio's own",
-    ),
     (&["read_iolog", "write_iolog", "replay_redirect"], "`nearfar trace` writes what crosses the links"),
     (&["client", "server", "daemonize", "remote-config"], "a `[[program]]` for each host of the scenario"),
     (
@@ -224,7 +228,6 @@ const INSTEAD: &[(&[&str], &str)] = &[
         &["latency_target", "latency_window", "latency_percentile", "max_latency"],
         "`nearfar sweep` varies --iodepth",
     ),
-    (&["exitall"], "a --runtime, --size or --number_ios for each job"),
     (&["file_service_type"], "several devices of a job get requests in turn"),
     (&["sqthread_poll"], "--hipri polls for completions"),
     (&["blockalign", "ba"], "random places are multiples of the smallest size of --bs"),
@@ -258,7 +261,7 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
         })
     };
     let takes_next = |key: &str| {
-        let is_of_device = ["filesize", "ioscheduler", "io_submit_mode", "zonemode"].contains(&key);
+        let is_of_device = ["filesize", "ioscheduler", "io_submit_mode", "output", "zonemode"].contains(&key);
         is_of_device
             || WITHOUT_EFFECT.contains(&key) && !FLAGS.contains(&key)
             || all.get_arguments().any(|argument| {
@@ -381,7 +384,7 @@ fn job(section: &JobSection, ignored: &mut Vec<String>) -> Result<JobOptions, Re
             }
             // What the original takes for none.
             "verify" if value == "0" => true,
-            _ => WITHOUT_EFFECT.contains(&key),
+            _ => WITHOUT_EFFECT.contains(&key) || FILES.contains(&key),
         };
         match has_no_effect {
             true if !ignored.contains(word) => ignored.push(word.clone()),
@@ -389,6 +392,12 @@ fn job(section: &JobSection, ignored: &mut Vec<String>) -> Result<JobOptions, Re
             // A file is as long as it says, a device at least.
             false if key == "filesize" && section.words.iter().any(|word| self::key(word) == "size") => {}
             false if key == "filesize" => words.push(format!("--size={value}")),
+            // Each adds devices.
+            false if key == "filename" => match words.iter_mut().find(|known| self::key(known) == "filename")
+            {
+                Some(known) => *known = format!("{known}:{value}"),
+                None => words.push(word.clone()),
+            },
             false => words.push(word.clone()),
         }
     }

@@ -1,5 +1,6 @@
 //! A process of a job: keeps requests in flight, direct or through the page cache.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use platform::block::Segment;
@@ -69,6 +70,8 @@ pub(super) struct ProcessPlace {
     pub number: u32,
     /// The devices.
     pub files: Vec<Rc<dyn BlockFile>>,
+    /// Whether all that run with it are to end.
+    pub stopped: Rc<Cell<bool>>,
 }
 
 /// A process: what it has left to do, and what it has measured.
@@ -76,6 +79,7 @@ pub(super) struct Job {
     options: JobOptions,
     kernel: Rc<dyn Kernel>,
     files: Vec<Rc<dyn BlockFile>>,
+    stopped: Rc<Cell<bool>>,
     chooser: Chooser,
     /// Bytes that it transfers, and those not yet requested; measured ones only.
     total: u64,
@@ -122,6 +126,7 @@ impl Job {
         Ok(Self {
             kernel: Rc::clone(&environment.kernel),
             files: place.files,
+            stopped: place.stopped,
             chooser: Chooser::new(options, ranges, random),
             total,
             left: total,
@@ -150,13 +155,13 @@ impl Job {
             // What was transferred before does not count.
             (self.is_ramping, self.left) = (false, self.total);
         }
-        if now >= self.end() {
+        if now >= self.end() || self.stopped.get() {
             return Next::Over;
         }
         let left = if self.options.is_time_based() { u64::MAX } else { self.left };
         let next = held.take().or_else(|| match self.requests_left {
             0 => None,
-            _ => self.chooser.next(&self.options, left),
+            _ => self.chooser.next(&self.options, left, (pace, now)),
         });
         let Some(chosen) = next else { return Next::Over };
         if let Some(due) = pace.wait(&chosen, now) {
@@ -204,6 +209,9 @@ impl Job {
         };
         if done.is_ok() && self.options.end_fsync == 1 {
             done = self.flush(cpu).await;
+        }
+        if self.options.exitall == 1 {
+            self.stopped.set(true);
         }
         buffers.free(&*self.kernel, cpu);
         self.tally.took(&RequestKind::ALL, self.start(), cpu.now());

@@ -23,6 +23,7 @@ mod text;
 mod values;
 mod verify;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu, CpuId, Node};
@@ -37,7 +38,7 @@ use crate::program::{Environment, Failure, Program, Report};
 use crate::registry::JobFiles;
 pub(crate) use verify::{holds, store};
 
-use command::{Console, line};
+use command::{Console, line, names_file};
 use job::{Job, ProcessPlace};
 use options::{JobOptions, Sharing};
 use tally::RequestTally;
@@ -177,6 +178,7 @@ impl Program for Fio {
             let (mut measured, mut verified, mut number) = (Vec::new(), None, 0);
             for (group, jobs) in self.groups().enumerate() {
                 let mut running = Vec::new();
+                let stopped = Rc::new(Cell::new(false));
                 for job in jobs {
                     let options = &self.jobs[job];
                     options.agree()?;
@@ -194,7 +196,8 @@ impl Program for Fio {
                         continue;
                     }
                     for process in 0..options.numjobs {
-                        let place = ProcessPlace { process, number, files: own.clone() };
+                        let (files, stopped) = (own.clone(), Rc::clone(&stopped));
+                        let place = ProcessPlace { process, number, files, stopped };
                         number += 1;
                         let started = self.start(options, &cpu, &environment, place)?;
                         running.push((job, started));
@@ -290,7 +293,10 @@ impl Fio {
         }
         let mut notes: Vec<String> = self.jobs.iter().flat_map(JobOptions::notes).collect();
         if !self.ignored.is_empty() {
-            notes.push(format!("without effect here: {}", self.ignored.join(" ")));
+            let writes = self.ignored.iter().any(|word| names_file(word));
+            let instead = "; no file is written, `nearfar run --json FILE` has all results";
+            let instead = if writes { instead } else { "" };
+            notes.push(format!("without effect here: {}{instead}", self.ignored.join(" ")));
         }
         for note in notes {
             let note = format!("fio: {note}");

@@ -252,6 +252,9 @@ pub(super) struct JobOptions {
     /// Start only when all jobs before have ended.
     #[arg(long, alias = "wait_for_previous", default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     pub stonewall: u8,
+    /// When this job ends, so do all that run with it.
+    #[arg(long, default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    pub exitall: u8,
     /// Report all jobs together.
     #[arg(long = "group_reporting", default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     pub group_reporting: u8,
@@ -267,14 +270,17 @@ pub(super) struct JobOptions {
 trait Parse<T>: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {}
 impl<T, F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static> Parse<T> for F {}
 
+/// Bytes of a request by default.
+const USUAL: u64 = 4096;
+
 fn sizes(base: UnitBase) -> impl Parse<Each<RequestSizes>> {
-    move |text: &str| Each::read(text, |one| base.size(one).map(RequestSizes::one))
+    move |text: &str| Each::read(text, RequestSizes::one(USUAL), |one| base.size(one).map(RequestSizes::one))
 }
 fn split(base: UnitBase) -> impl Parse<Each<RequestSizes>> {
-    move |text: &str| Each::read(text, |one| RequestSizes::split(base, one))
+    move |text: &str| Each::read(text, RequestSizes::one(USUAL), |one| RequestSizes::split(base, one))
 }
 fn range(base: UnitBase) -> impl Parse<Each<RequestSizes>> {
-    move |text: &str| Each::read(text, |one| RequestSizes::range(base, one))
+    move |text: &str| Each::read(text, RequestSizes::one(USUAL), |one| RequestSizes::range(base, one))
 }
 fn extent(base: UnitBase) -> impl Parse<RangeSize> {
     move |text: &str| RangeSize::read(base, text)

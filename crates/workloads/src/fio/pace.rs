@@ -49,6 +49,13 @@ impl RateLimit {
         self.limit.as_ref().map(|_| self.due[request.way as usize]).filter(|due| *due > now)
     }
 
+    /// Of reads and writes, the one that was chosen, or the other if that is due before it: neither waits for the other's rate.
+    pub fn sooner(&self, chosen: RequestKind, now: Time) -> RequestKind {
+        let other = if chosen == RequestKind::Read { RequestKind::Write } else { RequestKind::Read };
+        let [due, others] = [chosen, other].map(|way| self.due[way as usize].max(now));
+        if self.limit.is_some() && others < due { other } else { chosen }
+    }
+
     /// Takes account of a request that is submitted. Returns how long to pause after it.
     pub fn submitted(
         &mut self,
@@ -59,7 +66,8 @@ impl RateLimit {
         let way = request.way as usize;
         if let Some((rate, counts_requests)) = &self.limit {
             let amount = if *counts_requests { 1 } else { request.length };
-            let mean = time(amount, rate.0[way]);
+            // No rate is no limit.
+            let mean = if rate.0[way] == 0 { Duration::ZERO } else { time(amount, rate.0[way]) };
             let gap = match self.is_random {
                 false => mean,
                 // Gaps of a Poisson process are exponentially distributed.

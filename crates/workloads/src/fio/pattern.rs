@@ -2,9 +2,11 @@
 
 use platform::block::BlockOp;
 use rustc_hash::FxHashMap;
+use units::Time;
 use units::hash::spread;
 
 use super::options::JobOptions;
+use super::pace::RateLimit;
 use super::values::UnitBase;
 use crate::random::Random;
 
@@ -294,7 +296,12 @@ impl Chooser {
     }
 
     /// The next request, of at most `left` bytes; `None` if that is less than the smallest.
-    pub fn next(&mut self, options: &JobOptions, left: u64) -> Option<NextRequest> {
+    pub fn next(
+        &mut self,
+        options: &JobOptions,
+        left: u64,
+        (pace, now): (&RateLimit, Time),
+    ) -> Option<NextRequest> {
         let (order, unit, random) = (options.rw, self.unit, &mut self.random);
         if left < unit {
             return None;
@@ -304,8 +311,12 @@ impl Chooser {
         }
         let way = match order.mixture {
             Mixture::Only(way) => way,
-            Mixture::ReadsAndWrites if random.below(100) < options.reads().into() => RequestKind::Read,
-            Mixture::ReadsAndWrites => RequestKind::Write,
+            Mixture::ReadsAndWrites => {
+                let reads = random.below(100) < options.reads().into();
+                let has_both = (1..100).contains(&options.reads());
+                let chosen = if reads { RequestKind::Read } else { RequestKind::Write };
+                if has_both { pace.sooner(chosen, now) } else { chosen }
+            }
             Mixture::TrimsThenWrites => RequestKind::Trim,
         };
         let sizes = &options.sizes()[way as usize];

@@ -78,12 +78,17 @@ impl RangeSize {
 pub(super) struct Each<T>(pub [T; 3]);
 
 impl<T: Clone> Each<T> {
-    pub(super) fn read(text: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Self, String> {
+    /// `8k,,16k`: without a first one, reads have the `usual` one.
+    pub(super) fn read(
+        text: &str,
+        usual: T,
+        one: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Self, String> {
         let given: Vec<&str> = text.split(',').collect();
         if given.len() > 3 {
             return Err(format!("`{text}` has more than three values: of reads, writes and trims"));
         }
-        let read = one(given[0])?;
+        let read = if given[0].is_empty() && given.len() > 1 { usual } else { one(given[0])? };
         let or = |n: usize, default: &T| match given.get(n).filter(|text| !text.is_empty()) {
             Some(text) => one(text),
             None => Ok(default.clone()),
@@ -94,10 +99,22 @@ impl<T: Clone> Each<T> {
     }
 }
 
-/// Rates, which are above 0.
+/// Rates, which are above 0. Of several, one that is missing is no limit: 0.
 pub(super) fn rates(base: UnitBase, text: &str) -> Result<Each<u64>, String> {
-    let above = |rate: &u64| *rate > 0;
-    Each::read(text, |one| base.size(one).ok().filter(above).ok_or_else(|| format!("`{one}` is not a rate")))
+    let wrong = |one: &str| {
+        format!("`{one}` is not a rate, such as 40m, or 40m,10m of reads and writes, or ,10m of writes alone")
+    };
+    let rate = |one: &str| base.size(one).ok().filter(|rate| *rate > 0).ok_or_else(|| wrong(one));
+    let given: Vec<&str> = text.split(',').collect();
+    match given[..] {
+        [all] => rate(all).map(|rate| Each([rate; 3])),
+        [_, _] | [_, _, _] if given.iter().any(|one| !one.is_empty()) => {
+            let or_none = |one: &str| if one.is_empty() { Ok(0) } else { rate(one) };
+            let (read, write) = (or_none(given[0])?, or_none(given[1])?);
+            Ok(Each([read, write, given.get(2).map_or(Ok(write), |trim| or_none(trim))?]))
+        }
+        _ => Err(wrong(text)),
+    }
 }
 
 /// Sizes of requests with their shares in percent: `4k/60:64k/40` (`bssplit`), or a single one.

@@ -1,5 +1,6 @@
 //! memaslap: connections that send SET and GET requests one after the other.
 
+use std::cell::Cell;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, PhysAddr, Policy};
-use platform::sync::Completion;
+use platform::sync::{Completion, WaitQueue};
 use units::{Duration, Time};
 
 use super::LONGEST_KEY;
@@ -93,6 +94,40 @@ struct ConnectionBuffers {
     answer: Pages,
 }
 
+/// Connections begin their mix together, once all have stored their objects or failed.
+#[derive(Default)]
+struct StartLine {
+    /// Who is not there yet.
+    left: Cell<u16>,
+    all: WaitQueue,
+}
+
+/// A connection that is not at the start line yet.
+struct Late(Rc<StartLine>);
+
+impl Late {
+    fn new(line: &Rc<StartLine>) -> Self {
+        line.left.set(line.left.get() + 1);
+        Self(Rc::clone(line))
+    }
+
+    /// It has arrived, and waits for the others.
+    async fn arrive(self) {
+        let line = Rc::clone(&self.0);
+        drop(self);
+        line.all.wait_for(|| (line.left.get() == 0).then_some(())).await;
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.left.set(self.0.left.get() - 1);
+        if self.0.left.get() == 0 {
+            self.0.all.wake_all();
+        }
+    }
+}
+
 impl Memaslap {
     fn key_of(&self, connection: u16, object: u32) -> String {
         let text = format!("{connection:05}-{object:08}-");
@@ -145,14 +180,16 @@ impl Memaslap {
         cpu: &Cpu,
         wire: &mut Wire,
         buffers: &ConnectionBuffers,
-        connection: u16,
-        seed: u64,
+        (connection, seed): (u16, u64),
+        late: Late,
     ) -> Result<Done, Error> {
         for object in 0..self.win_size {
             if !self.set(cpu, wire, buffers.request.start, (connection, object)).await? {
                 return Err(Error::NoMemory);
             }
         }
+        late.arrive().await;
+        cpu.sync().await;
         let (mut random, mut done) = (Random::new(seed, connection.into()), Done::default());
         let began = cpu.now();
         let until = began + self.time;
@@ -184,11 +221,11 @@ impl Memaslap {
         cpu: &Cpu,
         kernel: &Rc<dyn Kernel>,
         on: CpuId,
-        connection: u16,
-        seed: u64,
+        (connection, seed): (u16, u64),
+        late: Late,
     ) -> Completion<Result<Done, Error>> {
         let (me, face) = (Rc::clone(self), Rc::clone(kernel));
-        let thread = async move |cpu: Cpu| me.connection(&cpu, &face, connection, seed).await;
+        let thread = async move |cpu: Cpu| me.connection(&cpu, &face, (connection, seed), late).await;
         kernel.run(TaskParams::named("memaslap").on(on).of(cpu), thread)
     }
 
@@ -216,8 +253,8 @@ impl Memaslap {
         &self,
         cpu: &Cpu,
         kernel: &Rc<dyn Kernel>,
-        connection: u16,
-        seed: u64,
+        of: (u16, u64),
+        late: Late,
     ) -> Result<Done, Error> {
         let order = Pages::order_for(self.fixed_size + 2 * u64::from(super::LINE));
         let request = kernel.alloc_pages(cpu, order, Policy::Task)?;
@@ -226,7 +263,7 @@ impl Memaslap {
         let stream = kernel.network().connect(cpu, self.servers).await?;
         stream.set_no_delay(true);
         let mut wire = Wire::new(cpu, kernel, stream)?;
-        let done = self.load(cpu, &mut wire, &buffers, connection, seed).await;
+        let done = self.load(cpu, &mut wire, &buffers, of, late).await;
         wire.close(cpu);
         kernel.free_pages(cpu, buffers.request);
         kernel.free_pages(cpu, buffers.answer);
@@ -251,8 +288,13 @@ impl Program for Memaslap {
         Box::pin(async move {
             let Environment { kernel, cpus, seed, .. } = environment;
             let began = cpu.now();
-            let connections: Vec<_> = (0..self.concurrency)
-                .map(|n| self.start(&cpu, &kernel, cpus[usize::from(n) % cpus.len()], n, seed))
+            let line = Rc::new(StartLine::default());
+            let late: Vec<Late> = (0..self.concurrency).map(|_| Late::new(&line)).collect();
+            let connections: Vec<_> = (0..)
+                .zip(late)
+                .map(|(n, late)| {
+                    self.start(&cpu, &kernel, cpus[usize::from(n) % cpus.len()], (n, seed), late)
+                })
                 .collect();
             let mut all = Vec::new();
             for connection in connections {
