@@ -77,8 +77,14 @@ pub fn start(kernel: Rc<Kernel>, cpus: &[u16], policy: Policy, line: &str) -> Re
     let program = nearfar::workloads::parse(line).map_err(|refused| refused.message)?;
     let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId).collect();
     let so_far = ReportSoFar::default();
-    let environment =
-        Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1, firmware: None, so_far };
+    let environment = Environment {
+        kernel: kernel.face(),
+        cpus: cpus.clone(),
+        seed: 1,
+        firmware: None,
+        so_far,
+        span: Default::default(),
+    };
     let params = TaskParams { cpus, policy, ..TaskParams::named(line) };
     let done = kernel.run(params, move |cpu| program.run(cpu, environment));
     Ok(Running { line: line.to_owned(), kernel, done })

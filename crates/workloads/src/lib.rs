@@ -39,6 +39,8 @@ mod unmodelled;
 mod usage;
 
 pub use premises::{Disk, Link, Premises, Refused};
-pub use program::{Environment, Failure, Firmware, Program, Reading, Report, ReportSoFar, TrafficKind};
+pub use program::{
+    Environment, Failure, Firmware, MeasuredSpan, Program, Reading, Report, ReportSoFar, TrafficKind,
+};
 pub use registry::{Command, JobFiles, PROGRAMS, parse, parse_with};
 pub use rewrite::{option_axis, with_option};

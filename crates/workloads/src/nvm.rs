@@ -254,6 +254,7 @@ impl NvmLatency {
         let times = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 4);
         let mut times = times.map_err(|error| Failure(error.to_string()))?;
         let places = (self.span / self.blocks).max(1);
+        environment.span.begin();
         for n in 0..self.count {
             let place = if self.pattern == "random" { random.below(places) } else { n % places };
             let began: Time = cpu.now();
@@ -267,6 +268,7 @@ impl NvmLatency {
             io.finish(cpu, &controller.registers, buffers.len() as u64).await?;
             times.saturating_record(cpu.now().since(began).as_ps() / 1_000);
         }
+        environment.span.end();
         controller.close(cpu).await;
         let median = times.value_at_quantile(0.5) as f64;
         let mut report = Report::default();

@@ -24,6 +24,29 @@ pub struct Environment {
     pub firmware: Option<Rc<dyn Firmware>>,
     /// Where a program that only the run's end ends leaves what it has counted.
     pub so_far: ReportSoFar,
+    /// Where it says when it measures.
+    pub span: MeasuredSpan,
+}
+
+/// Tells when a program measures, if it has more to do: the host's counters are of that time then.
+#[derive(Clone, Default)]
+pub struct MeasuredSpan {
+    /// Beginnings (true) and ends of programs, by number, that nobody has looked at yet.
+    pub marks: Rc<RefCell<Vec<(usize, bool)>>>,
+    /// The program's number.
+    pub program: usize,
+}
+
+impl MeasuredSpan {
+    /// What it prepares is done.
+    pub(crate) fn begin(&self) {
+        self.marks.borrow_mut().push((self.program, true));
+    }
+
+    /// What it measures is done.
+    pub(crate) fn end(&self) {
+        self.marks.borrow_mut().push((self.program, false));
+    }
 }
 
 /// Makes a report of what a program has counted until a time.

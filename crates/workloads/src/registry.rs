@@ -67,7 +67,10 @@ impl Command {
         options.build();
         let own = options.render_long_help().to_string();
         let kinds = options.get_subcommands_mut().filter(|kind| kind.get_name() != "help");
-        kinds.fold(own, |text, kind| format!("{text}\n{}:\n{}", kind.get_name(), kind.render_long_help()))
+        kinds.fold(own, |text, kind| {
+            let (name, help) = (kind.get_name().to_owned(), kind.render_long_help());
+            format!("{text}\n{name}:\n{help}")
+        })
     }
 
     /// One-line description.

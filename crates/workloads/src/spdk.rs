@@ -209,6 +209,7 @@ impl SpdkPerf {
         queues.retain(|(_, own)| !own.is_empty());
         let shared = (CountedTime::default(), Rc::new(Cell::new(queues.len())));
         let mut workers = Vec::new();
+        environment.span.begin();
         for (core, own) in queues {
             let (options, shared) = (Rc::clone(&self), shared.clone());
             let params = TaskParams::named(format!("spdk_nvme_perf/{}", core.0)).on(core).of(cpu);
@@ -221,6 +222,7 @@ impl SpdkPerf {
             all.commands += commands;
             all.latency += latency;
         }
+        environment.span.end();
         for controller in controllers {
             controller.close(cpu).await;
         }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use units::Duration;
@@ -92,6 +93,8 @@ pub(super) struct Ended {
     pub(super) opened: RefCell<BTreeMap<usize, BTreeSet<String>>>,
     /// What programs that do not end have counted.
     pub(super) so_far: RefCell<BTreeMap<usize, ReportSoFar>>,
+    /// Programs that begin (true) or end to measure.
+    pub(super) marks: Rc<RefCell<Vec<(usize, bool)>>>,
 }
 
 impl Ended {

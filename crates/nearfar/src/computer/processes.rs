@@ -9,7 +9,7 @@ use platform::cpu::{CpuId, Node};
 use platform::kernel::{TaskId, TaskParams};
 use platform::memory::Policy;
 use units::Time;
-use workloads::{Environment, Failure, Program, ReportSoFar};
+use workloads::{Environment, Failure, MeasuredSpan, Program};
 
 use super::finished::{Ended, FinishedProgram, Subject};
 use super::rogue::Functions;
@@ -99,7 +99,9 @@ impl<'a> Processes<'a> {
         let kernel = host.kernel_of(entry.vm)?;
         let seed = Seed::new(self.setup.seed).part(&format!("program{n}")).get();
         let firmware = Rc::new(Functions::new(self.setup, computers, entry));
-        let environment = Environment { firmware: Some(firmware), ..environment(host, &kernel, entry, seed) };
+        let span = MeasuredSpan { marks: Rc::clone(&self.ended.marks), program: n };
+        let environment =
+            Environment { firmware: Some(firmware), span, ..environment(host, &kernel, entry, seed) };
         self.ended.so_far.borrow_mut().insert(n, environment.so_far.clone());
         let run = entry.run.value.clone();
         let name = entry.command.split_whitespace().next().unwrap_or_default();
@@ -149,7 +151,8 @@ fn environment(host: &Computer, kernel: &Kernel, entry: &ProgramSetup, seed: u64
         true => (0..kernel.cpus()).map(CpuId).collect(),
         false => entry.cpus.iter().copied().map(CpuId).collect(),
     };
-    Environment { kernel, cpus, seed, firmware: None, so_far: ReportSoFar::default() }
+    let (so_far, span) = Default::default();
+    Environment { kernel, cpus, seed, firmware: None, so_far, span }
 }
 
 /// Converts a scenario's memory policy.

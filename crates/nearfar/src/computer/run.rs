@@ -144,6 +144,12 @@ pub fn run_watched(
         if !beginning.is_empty() {
             observer.began(&beginning, &computers);
         }
+        for (program, begins) in ended.marks.take() {
+            match begins {
+                true => observer.began(&[program], &computers),
+                false => observer.done(&[program], &computers),
+            }
+        }
         let done = ended.done.borrow();
         let ending: Vec<usize> = done[seen..].iter().filter_map(FinishedProgram::number).collect();
         done[seen..].iter().for_each(|done| progress.step(&done.run));
@@ -179,6 +185,7 @@ pub fn run_watched(
             is_awaited.get()
                 && !stands.get()
                 && ended.done.borrow().len() == before
+                && ended.marks.borrow().is_empty()
                 && computers.simulation().now() < next
                 && !observer.has_enough()
                 && !computers.have_blocks_failed()
@@ -200,7 +207,9 @@ pub fn run_watched(
         if computers.simulation().now() >= end {
             return Err(ComputerError::TooLong { running: running() });
         }
-        let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
+        let is_quiet = ended.done.borrow().len() == before
+            && ended.marks.borrow().is_empty()
+            && computers.simulation().now() < next;
         let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));
         if is_quiet && !are_due() {
             if observer.has_enough() {

@@ -322,10 +322,16 @@ mod tests {
 
     #[test]
     fn lists_of_values_are_read() {
-        let each = |text| Each::read(text, |text| UnitBase(1024).size(text)).unwrap().0;
+        let each = |text| Each::read(text, 512, |text| UnitBase(1024).size(text)).unwrap().0;
         assert_eq!(each("4k"), [4096; 3]);
         assert_eq!(each("4k,8k"), [4096, 8192, 8192]);
         assert_eq!(each("4k,,8k"), [4096, 4096, 8192]);
+        assert_eq!(each(",8k"), [512, 8192, 8192]);
+        let limits = |text| rates(UnitBase(1024), text).map(|rates| rates.0);
+        assert_eq!(limits("1m"), Ok([1 << 20; 3]));
+        assert_eq!(limits("1m,"), Ok([1 << 20, 0, 0]));
+        assert_eq!(limits(",1m"), Ok([0, 1 << 20, 1 << 20]));
+        assert!([",", "0", "", "1,2,3,4", "x,1"].into_iter().all(|wrong| limits(wrong).is_err()));
         let split = |text| RequestSizes::split(UnitBase(1024), text);
         assert_eq!(split("4k/60:64k/40").unwrap().0, [(4096, 60), (65536, 40)]);
         assert_eq!(split("4k/50:64k:32k").unwrap().0, [(4096, 50), (65536, 25), (32768, 25)]);
