@@ -21,6 +21,7 @@
 #define ENTRIES 256
 #define FRAME 1024
 #define BURST 64
+#define MEMORY (16 << 20) /* of the guest, which says where its home is */
 #define SEND 1 /* number of the ring by which a guest sends */
 
 // A ring, and the one frame that all of its descriptors are of.
@@ -80,11 +81,13 @@ int main(int count, char **words)
     struct ifreq wish = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
     int tap = open("/dev/net/tun", O_RDWR), vhost = open("/dev/vhost-net", O_RDWR), kick;
     struct ring *ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory = malloc(MEMORY);
     __u16 given = 0;
     pthread_t thread;
 
-    if (count != 2 || ring == MAP_FAILED)
+    if (count != 2 || ring == MAP_FAILED || !memory)
         return 2;
+    memset(memory, 1, MEMORY);
     strncpy(wish.ifr_name, words[1], IFNAMSIZ - 1);
     signal(SIGUSR1, hear);
     signal(SIGUSR2, hear);
