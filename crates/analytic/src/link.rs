@@ -6,10 +6,12 @@ use units::{BitRate, Bytes};
 /// Framing, sequence number and LCRC around a TLP: 8 bytes
 /// (PCIe Base 5.0, 3.6.1 and 4.2.2), beside its header.
 const TLP_FRAMING: u64 = 8;
-/// A memory write or read with a 64-bit address, framing included.
-pub(crate) const REQUEST_OVERHEAD: u64 = TLP_FRAMING + 16;
-/// A completion with data, framing included.
-pub(crate) const COMPLETION_OVERHEAD: u64 = TLP_FRAMING + 12;
+/// Headers of a memory write or read with a 64-bit address, and of a completion with data.
+const REQUEST_HEADER: u64 = 16;
+const COMPLETION_HEADER: u64 = 12;
+/// Bytes of TLPs in a FLIT, and all of them (PCIe Base 6.0, 4.2.3).
+const FLIT_TLP_BYTES: f64 = 236.0;
+const FLIT_BYTES: f64 = 256.0;
 /// A DLLP on the wire: 2 bytes framing, 4 content, 2 CRC (PCIe Base 5.0, 3.5).
 const DLLP_BYTES: f64 = 8.0;
 /// Longest distance between SKP ordered sets, and the length of one, in
@@ -33,13 +35,15 @@ pub enum Generation {
     Gen4,
     /// 32 GT/s, 128b/130b.
     Gen5,
+    /// 64 GT/s, FLITs.
+    Gen6,
 }
 
 impl Generation {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5];
+    pub const ALL: [Self; 6] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5, Self::Gen6];
 
-    /// Bits per second of one lane after line encoding.
+    /// Bits per second of one lane after line encoding; of FLITs, those of TLPs.
     pub fn lane_bits_per_s(self) -> f64 {
         match self {
             Self::Gen1 => 2.5e9 * 8.0 / 10.0,
@@ -47,6 +51,7 @@ impl Generation {
             Self::Gen3 => 8e9 * 128.0 / 130.0,
             Self::Gen4 => 16e9 * 128.0 / 130.0,
             Self::Gen5 => 32e9 * 128.0 / 130.0,
+            Self::Gen6 => 64e9 * FLIT_TLP_BYTES / FLIT_BYTES,
         }
     }
 
@@ -56,7 +61,7 @@ impl Generation {
         match self {
             Self::Gen1 => 19.0,
             Self::Gen2 => 70.0,
-            Self::Gen3 | Self::Gen4 | Self::Gen5 => 115.0,
+            Self::Gen3 | Self::Gen4 | Self::Gen5 | Self::Gen6 => 115.0,
         }
     }
 }
@@ -141,8 +146,29 @@ impl Link {
         self.generation.lane_bits_per_s() * f64::from(self.lanes)
     }
 
+    /// Bytes of a request beside its data, framing included; there is none in FLITs.
+    pub(crate) const fn request_overhead(&self) -> u64 {
+        REQUEST_HEADER + self.framing()
+    }
+
+    /// The same of a completion with data.
+    pub(crate) const fn completion_overhead(&self) -> u64 {
+        COMPLETION_HEADER + self.framing()
+    }
+
+    const fn framing(&self) -> u64 {
+        match self.generation {
+            Generation::Gen6 => 0,
+            _ => TLP_FRAMING,
+        }
+    }
+
     pub(crate) fn tlp_bits_per_s(&self) -> f64 {
-        let dllps = 2.0 * DLLP_BYTES / self.dllp_interval().get() as f64;
+        let dllps = match self.generation {
+            // They have a place in each FLIT.
+            Generation::Gen6 => 0.0,
+            _ => 2.0 * DLLP_BYTES / self.dllp_interval().get() as f64,
+        };
         self.raw_bits_per_s() * (1.0 - dllps - SKP_LENGTH / SKP_INTERVAL)
     }
 }
@@ -181,6 +207,18 @@ mod tests {
             let link = Link::new(generation, lanes, Bytes::new(mps), Bytes::new(512)).unwrap();
             assert_eq!(link.dllp_interval(), Bytes::new(interval), "{link:?}");
         }
+    }
+
+    /// 236 of 256 bytes are of TLPs, and nothing is around a TLP: 121 GB/s of x16, of which 256 B of 272 are data.
+    #[test]
+    fn flits_leave_what_headers_do_not_take() {
+        let link = Link::new(Generation::Gen6, 16, Bytes::new(256), Bytes::new(512)).unwrap();
+        assert_eq!(link.raw_rate().as_gbit_per_s_f64(), 944.0);
+        assert_eq!((link.request_overhead(), link.completion_overhead()), (16, 12));
+        let written = link.goodput(crate::Direction::Write, Bytes::new(256)).as_gbit_per_s_f64();
+        assert!((written - 944.0 * (1.0 - 4.0 / 1538.0) * 256.0 / 272.0).abs() < 0.01, "{written}");
+        let gen5 = Link::new(Generation::Gen5, 16, Bytes::new(256), Bytes::new(512)).unwrap();
+        assert_eq!((gen5.request_overhead(), gen5.completion_overhead()), (24, 20));
     }
 
     #[test]

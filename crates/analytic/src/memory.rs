@@ -1,7 +1,6 @@
 //! Plain transfers between device and host memory.
 
 use crate::Link;
-use crate::link::{COMPLETION_OVERHEAD, REQUEST_OVERHEAD};
 use units::{BitRate, Bytes};
 
 /// Direction of the device's transfers.
@@ -27,25 +26,25 @@ pub(crate) struct WireBytes {
 impl WireBytes {
     /// A write of `size` bytes by the device.
     pub(crate) fn device_write(link: &Link, size: u64) -> Self {
-        Self { up: (size.div_ceil(link.mps()) * REQUEST_OVERHEAD + size) as f64, down: 0.0 }
+        Self { up: (size.div_ceil(link.mps()) * link.request_overhead() + size) as f64, down: 0.0 }
     }
 
     /// A read of `size` bytes by the device, answered in completions of up to the MPS.
     pub(crate) fn device_read(link: &Link, size: u64) -> Self {
         Self {
-            up: (size.div_ceil(link.mrrs()) * REQUEST_OVERHEAD) as f64,
-            down: (size.div_ceil(link.mps()) * COMPLETION_OVERHEAD + size) as f64,
+            up: (size.div_ceil(link.mrrs()) * link.request_overhead()) as f64,
+            down: (size.div_ceil(link.mps()) * link.completion_overhead() + size) as f64,
         }
     }
 
     /// A write of a register by the host.
-    pub(crate) fn host_write(size: u64) -> Self {
-        Self { up: 0.0, down: (REQUEST_OVERHEAD + size) as f64 }
+    pub(crate) fn host_write(link: &Link, size: u64) -> Self {
+        Self { up: 0.0, down: (link.request_overhead() + size) as f64 }
     }
 
     /// A read of a register by the host.
-    pub(crate) fn host_read(size: u64) -> Self {
-        Self { up: (COMPLETION_OVERHEAD + size) as f64, down: REQUEST_OVERHEAD as f64 }
+    pub(crate) fn host_read(link: &Link, size: u64) -> Self {
+        Self { up: (link.completion_overhead() + size) as f64, down: link.request_overhead() as f64 }
     }
 
     /// One `n`th: the share per packet of an action that happens every `n` packets.

@@ -1,7 +1,6 @@
 //! Effect of descriptors, doorbells and interrupts on goodput, for three NICs.
 
 use crate::Link;
-use crate::link::REQUEST_OVERHEAD;
 use crate::memory::WireBytes;
 use units::{BitRate, Bytes};
 
@@ -163,12 +162,12 @@ impl Nic {
             n => WireBytes::device_write(link, DESCRIPTOR * u64::from(n)).every(n),
         };
         [
-            (Part::Doorbells, WireBytes::host_write(POINTER).every(self.tx_doorbell)),
+            (Part::Doorbells, WireBytes::host_write(link, POINTER).every(self.tx_doorbell)),
             (Part::Descriptors, fetch),
             (Part::Packets, WireBytes::device_read(link, size)),
             (Part::WriteBacks, write_back),
             (Part::Interrupts, self.interrupts(link)),
-            (Part::Pointers, self.pointer_read(self.tx_doorbell)),
+            (Part::Pointers, self.pointer_read(link, self.tx_doorbell)),
         ]
     }
 
@@ -176,15 +175,15 @@ impl Nic {
     fn receive(&self, link: &Link, size: u64, omission: Omission) -> [(Part, WireBytes); 6] {
         let mut descriptor = WireBytes::device_read(link, DESCRIPTOR);
         if omission == Omission::RxDescriptorReads {
-            descriptor.up -= REQUEST_OVERHEAD as f64;
+            descriptor.up -= link.request_overhead() as f64;
         }
         [
-            (Part::Doorbells, WireBytes::host_write(POINTER).every(self.free_list)),
+            (Part::Doorbells, WireBytes::host_write(link, POINTER).every(self.free_list)),
             (Part::Descriptors, descriptor),
             (Part::Packets, WireBytes::device_write(link, size)),
             (Part::WriteBacks, WireBytes::device_write(link, DESCRIPTOR)),
             (Part::Interrupts, self.interrupts(link)),
-            (Part::Pointers, self.pointer_read(self.rx_pointer)),
+            (Part::Pointers, self.pointer_read(link, self.rx_pointer)),
         ]
     }
 
@@ -195,8 +194,12 @@ impl Nic {
         }
     }
 
-    fn pointer_read(&self, every: u32) -> WireBytes {
-        if self.reads_pointers { WireBytes::host_read(POINTER).every(every) } else { WireBytes::default() }
+    fn pointer_read(&self, link: &Link, every: u32) -> WireBytes {
+        if self.reads_pointers {
+            WireBytes::host_read(link, POINTER).every(every)
+        } else {
+            WireBytes::default()
+        }
     }
 }
 

@@ -74,9 +74,9 @@ macro_rules! allowed {
 }
 
 allowed!(
-    /// Generation of a link, which sets the rate per lane: 2.5, 5, 8, 16 and 32 GT/s (PCIe Base Specification 5.0,
-    /// 4.2). The sixth uses flits, which are not modelled.
-    LinkGeneration, [1, 2, 3, 4, 5], "a PCIe generation", "Gen{}"
+    /// Generation of a link, which sets the rate per lane: 2.5, 5, 8, 16, 32 and 64 GT/s (PCIe Base Specification 6.0,
+    /// 4.2). The sixth uses FLITs.
+    LinkGeneration, [1, 2, 3, 4, 5, 6], "a PCIe generation", "Gen{}"
 );
 allowed!(
     /// The number of lanes of a link (PCIe Base Specification 6.0, 4.2.4).

@@ -83,6 +83,11 @@ fn model(generation: Generation, width: Width, payload: u32) -> ModelLink {
     ModelLink::new(generation, u32::from(width.lanes()), payload, payload).expect("a link that exists")
 }
 
+/// Bytes of a write beside its data.
+fn overhead(generation: Generation) -> u32 {
+    16 + generation.framing().tlp_overhead() as u32
+}
+
 fn every_link() -> impl Iterator<Item = (Generation, Width, u32)> {
     Generation::ALL.into_iter().flat_map(|generation| {
         Width::ALL
@@ -96,9 +101,9 @@ fn every_link() -> impl Iterator<Item = (Generation, Width, u32)> {
 fn writes_one_way_reach_what_headers_and_encoding_leave() {
     for (generation, width, payload) in every_link() {
         let got = stream(generation, width, payload, &[Side::Downstream]);
-        // Sequence number, LCRC and framing: 8 bytes; header: 16; SKP: 4 of 1542 symbols at most.
+        // Sequence number, LCRC and framing: 8 bytes, none in FLITs; header: 16; SKP: 4 of 1542 symbols at most.
         let raw = model(generation, width, payload).raw_rate().bits_per_s() as f64;
-        let most = raw * f64::from(payload) / f64::from(payload + 24);
+        let most = raw * f64::from(payload) / f64::from(payload + overhead(generation));
         let ratio = got / most;
         assert!((0.99..=1.0005).contains(&ratio), "{generation} {width} MPS {payload}: {ratio} of {most}");
     }
@@ -112,7 +117,8 @@ fn writes_both_ways_lie_between_the_model_and_a_wire_without_dllps() {
         let got = stream(generation, width, payload, &[Side::Downstream, Side::Upstream]);
         let link = model(generation, width, payload);
         let least = link.goodput(Direction::Write, Bytes::new(u64::from(payload))).bits_per_s() as f64;
-        let most = link.raw_rate().bits_per_s() as f64 * f64::from(payload) / f64::from(payload + 24);
+        let most = link.raw_rate().bits_per_s() as f64 * f64::from(payload)
+            / f64::from(payload + overhead(generation));
         assert!(
             got >= 0.99 * least && got <= most,
             "{generation} {width} MPS {payload}: {least} {got} {most}"

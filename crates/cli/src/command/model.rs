@@ -31,8 +31,8 @@ Examples:
   nearfar model
   nearfar model --generation 4 --lanes 16 --mps 512 --mrrs 1024")]
 pub struct ModelArgs {
-    /// PCIe generation, 1 to 5.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    /// PCIe generation, 1 to 6.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=6))]
     generation: u8,
     /// Number of lanes of the link.
     #[arg(long, default_value_t = 8)]

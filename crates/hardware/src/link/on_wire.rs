@@ -1,9 +1,9 @@
 //! Wire of one direction: transmission times and occupancy.
 
 use units::{Duration, Time};
-use wire::pcie::{Generation, Width, link};
+use wire::pcie::{Framing, Generation, Width, link};
 
-/// Bytes of a DLLP on the wire, framing included.
+/// Bytes of a DLLP on the wire, framing included, where it is not in a FLIT.
 pub const DLLP_BYTES: u64 = 8;
 /// Bytes that must have arrived before a TLP can be routed: framing and a four-doubleword header.
 const HEADER_BYTES_TO_ROUTE: u64 = 20;
@@ -37,6 +37,10 @@ pub struct Wire {
     ps_per_byte: f64,
     /// Bytes of framing, sequence number and LCRC of a TLP.
     framing: u64,
+    /// Bytes of a DLLP.
+    dllp: u64,
+    /// Time of a FLIT; zero without them.
+    flit: Duration,
     /// Width of the transmitter in bytes, less one: a TLP takes whole beats.
     beat_less_one: u64,
     /// From the last symbol of a TLP leaving the transmitter until the receiver's transaction layer has it.
@@ -62,6 +66,8 @@ impl Wire {
             ps_per_byte_q16: 0,
             ps_per_byte: 0.0,
             framing: 0,
+            dllp: 0,
+            flit: Duration::ZERO,
             beat_less_one: u64::from(beat) - 1,
             latency,
             cut_through,
@@ -79,6 +85,14 @@ impl Wire {
         self.ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
         self.ps_per_byte = self.ps_per_byte_q16 as f64 / 65536.0;
         self.framing = link::framing_bytes(generation);
+        self.dllp = generation.framing().dllp_len() as u64;
+        self.flit = match generation.framing() {
+            Framing::Flits => {
+                let lanes = u64::from(width.lanes());
+                Duration::from_ps(link::FLIT_BYTES * 8 * 1_000_000 / (generation.mt_per_s() * lanes))
+            }
+            Framing::Symbols | Framing::Tokens => Duration::ZERO,
+        };
         self.skip = link::skip_interval(generation, width);
     }
 
@@ -120,7 +134,7 @@ impl Wire {
     /// Wire time of a DLLP.
     #[inline]
     pub fn dllp_time(&self) -> Duration {
-        self.time_for(DLLP_BYTES)
+        self.time_for(self.dllp)
     }
 
     /// From the last symbol of a packet leaving the transmitter until the receiver has it.
@@ -137,7 +151,16 @@ impl Wire {
             true => start + self.time_for(HEADER_BYTES_TO_ROUTE.min(bytes.tlp)),
             false => end,
         };
-        WireTimes { start, end, arrival: routed + self.latency }
+        WireTimes { start, end, arrival: self.checked(routed) + self.latency }
+    }
+
+    /// When what has been sent by `at` has passed its check: with FLITs, at the end of the one that it is in.
+    #[inline(always)]
+    fn checked(&self, at: Time) -> Time {
+        match self.flit.as_ps() {
+            0 => at,
+            flit => Time::from_ps(at.as_ps().next_multiple_of(flit)),
+        }
     }
 
     /// From delivery of a TLP of `bytes`, without framing, until its last byte arrives.
@@ -254,6 +277,19 @@ mod tests {
         assert_eq!((wire.tail(92), wire.tail(4)), (Duration::from_ps(40_000), Duration::ZERO));
         wire.set_cut_through(false);
         assert_eq!(arrives(&wire, 92), ps(1_000 + 54_000 + 7_000));
+    }
+
+    /// Sixteen lanes of 64 GT/s send a FLIT of 256 bytes in 2 ns, of which 236 are of packets.
+    #[test]
+    fn packets_in_flits_arrive_with_their_flits() {
+        let mut wire = Wire::new((Generation::Gen6, Width::X16), 1, LATENCY, false);
+        wire.start(ps(0));
+        assert_eq!((wire.framing_bytes(), wire.dllp_time()), (0, Duration::ZERO));
+        let mut arrival = |length| wire.carry(ps(0), wire.bytes(length, 0), None).arrival.as_ps() - 7_000;
+        // 118 and 118 bytes fill the first, and the next needs the second and the third.
+        assert_eq!([118, 117, 238].map(&mut arrival), [2_000, 2_000, 6_000]);
+        let through = Wire::new((Generation::Gen6, Width::X16), 1, LATENCY, true);
+        assert_eq!(through.crossing(through.bytes(472, 0), ps(0)).arrival, ps(2_000 + 7_000));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!             | SDP |  DLLP and its CRC  | END |
 //! 128b/130b   | STP token: 1111 length parity CRC seq |  header data digest  | LCRC |
 //!             | f0 ac |  DLLP and its CRC  |
+//! FLITs       |  header data digest  |     the FLIT has the number and the CRC, and a place of its own for a DLLP
 //! ```
 //!
 //! See base spec 4.2.1.2 and 4.2.2.3. A nullified packet has an inverted LCRC and ends in EDB: one symbol, or a token
@@ -103,6 +104,7 @@ pub fn emit_tlp(framing: Framing, sequence: Sequence, packet: &[u8], out: &mut V
             out.extend_from_slice(packet);
             out.extend_from_slice(&lcrc);
         }
+        Framing::Flits => out.extend_from_slice(packet),
     }
 }
 
@@ -118,6 +120,7 @@ pub fn emit_dllp(framing: Framing, dllp: &[u8; 6], out: &mut Vec<u8>) {
             out.extend_from_slice(&SDP_TOKEN);
             out.extend_from_slice(dllp);
         }
+        Framing::Flits => {}
     }
 }
 
@@ -131,6 +134,8 @@ pub fn parse(framing: Framing, bytes: &[u8]) -> Result<(Frame<'_>, usize), Frame
     match framing {
         Framing::Symbols => parse_symbols(bytes),
         Framing::Tokens => parse_tokens(bytes),
+        // Which FLIT it is in, its bytes do not say.
+        Framing::Flits => Ok((Frame::Tlp { sequence: Sequence::new(0), packet: bytes }, bytes.len())),
     }
 }
 
@@ -237,7 +242,7 @@ mod tests {
                     out[15..19].iter_mut().for_each(|b| *b = !*b);
                     out[19] = EDB;
                 }
-                Framing::Tokens => {
+                Framing::Tokens | Framing::Flits => {
                     out[16..20].iter_mut().for_each(|b| *b = !*b);
                     out.extend_from_slice(&EDB_TOKEN);
                 }
@@ -250,7 +255,7 @@ mod tests {
             assert!(matches!(parse(framing, &wrong), Err(FrameError::Lcrc { .. })), "{framing:?}");
             match framing {
                 Framing::Symbols => *out.last_mut().unwrap() = END,
-                Framing::Tokens => *out.last_mut().unwrap() = 0,
+                Framing::Tokens | Framing::Flits => *out.last_mut().unwrap() = 0,
             }
             assert!(matches!(parse(framing, &out), Err(FrameError::Lcrc { .. })), "{framing:?}");
         }

@@ -1,10 +1,9 @@
 //! Link properties: generations, widths, encodings, framing, SKP ordered sets.
 //!
-//! Generation 6 (64 GT/s, PAM4, FLITs) is not modelled. It would need a sixth [`Generation`] and a third [`Framing`],
-//! which carries 236 bytes of TLPs in a FLIT of 256 (6 are for DLLPs, 8 for the CRC, 6 for the FEC), without framing
-//! bytes per TLP or DLLP. The link would deliver a TLP at the end of the FLIT that holds its last byte, and would
-//! number, acknowledge and replay FLITs instead of TLPs. FLIT-mode headers (OHC) would be a second format next to
-//! [`super::tlp`].
+//! Generation 6 (64 GT/s, PAM4) carries 236 bytes of TLPs in a FLIT of 256: 6 are for DLLPs, 8 for the CRC, 6 for the FEC (base
+//! spec 6.0, 4.2.3). TLPs and DLLPs have no framing of their own, and a receiver has a TLP at the end of the FLIT that holds its
+//! last byte. Headers are those of [`super::tlp`] here, as long as FLIT mode's without its optional content (OHC), so that tags
+//! have ten bits; and a TLP is what is numbered and replayed, where hardware replays FLITs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,22 +22,24 @@ pub enum Generation {
     Gen4 = 4,
     /// 32 GT/s.
     Gen5 = 5,
+    /// 64 GT/s.
+    Gen6 = 6,
 }
 
 impl Generation {
     /// All generations, slowest first.
-    pub const ALL: [Self; 5] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5];
+    pub const ALL: [Self; 6] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5, Self::Gen6];
 
-    /// The generation of this number, 1 to 5.
+    /// The generation of this number, 1 to 6.
     #[inline]
     pub const fn from_number(n: u8) -> Option<Self> {
         match n {
-            1..=5 => Some(Self::ALL[n as usize - 1]),
+            1..=6 => Some(Self::ALL[n as usize - 1]),
             _ => None,
         }
     }
 
-    /// Number, 1 to 5, which is also the code of Max Link Speed and Current Link Speed.
+    /// Number, 1 to 6, which is also the code of Max Link Speed and Current Link Speed.
     #[inline]
     pub const fn number(self) -> u8 {
         self as u8
@@ -53,6 +54,7 @@ impl Generation {
             Self::Gen3 => 8_000,
             Self::Gen4 => 16_000,
             Self::Gen5 => 32_000,
+            Self::Gen6 => 64_000,
         }
     }
 
@@ -62,6 +64,7 @@ impl Generation {
         match self {
             Self::Gen1 | Self::Gen2 => Framing::Symbols,
             Self::Gen3 | Self::Gen4 | Self::Gen5 => Framing::Tokens,
+            Self::Gen6 => Framing::Flits,
         }
     }
 }
@@ -137,7 +140,7 @@ impl FromStr for Generation {
         Self::ALL.into_iter().find(|g| g.to_string().eq_ignore_ascii_case(text)).ok_or_else(|| LinkError {
             text: text.into(),
             what: "generation",
-            allowed: "gen1, gen2, gen3, gen4, gen5",
+            allowed: "gen1, gen2, gen3, gen4, gen5, gen6",
         })
     }
 }
@@ -154,6 +157,10 @@ impl FromStr for Width {
     }
 }
 
+/// Bytes of a FLIT, and those of TLPs in it.
+pub const FLIT_BYTES: u64 = 256;
+const FLIT_TLP_BYTES: u64 = 236;
+
 /// Packet framing on the lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
@@ -162,6 +169,8 @@ pub enum Framing {
     /// 128b/130b (8 to 32 GT/s): four-byte STP token with the sequence number, LCRC; two-byte SDP token (base spec
     /// 4.2.2.3).
     Tokens,
+    /// FLITs (64 GT/s), which have a number and a CRC for all that is in them (base spec 6.0, 4.2.3).
+    Flits,
 }
 
 impl Framing {
@@ -171,24 +180,27 @@ impl Framing {
         match self {
             Self::Symbols => 1 + 2 + 4 + 1,
             Self::Tokens => 4 + 4,
+            Self::Flits => 0,
         }
     }
 
-    /// Bytes on the lanes per DLLP: framing plus six bytes, two of them the CRC.
+    /// Bytes on the lanes per DLLP: framing plus six bytes, two of them the CRC; none where each FLIT has room for one.
     #[inline]
     pub const fn dllp_len(self) -> usize {
         match self {
             Self::Symbols => 1 + 6 + 1,
             Self::Tokens => 2 + 6,
+            Self::Flits => 0,
         }
     }
 
-    /// Encoding efficiency as (data bits, bits on the lane): 8 in 10, or 128 in 130.
+    /// Encoding efficiency as (data bits, bits on the lane): 8 in 10, 128 in 130, or the bytes of TLPs in a FLIT.
     #[inline]
     pub const fn encoding(self) -> (u64, u64) {
         match self {
             Self::Symbols => (8, 10),
             Self::Tokens => (128, 130),
+            Self::Flits => (FLIT_TLP_BYTES, FLIT_BYTES),
         }
     }
 }
@@ -208,11 +220,13 @@ pub const fn framing_bytes(generation: Generation) -> u64 {
 ///
 /// A transmitter schedules one every 1180 to 1538 symbol times in 8b/10b and every 370 to 375 blocks in 128b/130b, with
 /// a common clock or no spread spectrum (base spec 4.2.7.3); this returns the longer interval. It is four symbols, or
-/// one block of sixteen (4.2.7.1, 4.2.7.2), on all lanes at once, hence the same for every width.
+/// one block of sixteen (4.2.7.1, 4.2.7.2), on all lanes at once, hence the same for every width. Of FLITs: forty symbols
+/// (6.0, 4.2.8.2), taken to come as often by the lane's bits.
 pub const fn skip_interval(generation: Generation, _width: Width) -> (Duration, Duration) {
     let (interval_bits, length_bits) = match generation.framing() {
         Framing::Symbols => (1538 * 10, 4 * 10),
         Framing::Tokens => (375 * 130, 130),
+        Framing::Flits => (375 * 130, 40 * 8),
     };
     let mt = generation.mt_per_s();
     (Duration::from_ps(interval_bits * 1_000_000 / mt), Duration::from_ps(length_bits * 1_000_000 / mt))
@@ -229,6 +243,8 @@ mod tests {
         assert_eq!(gbit(Generation::Gen2, Width::X16), 64.0);
         assert!((gbit(Generation::Gen3, Width::X8) - 63.0154).abs() < 1e-4);
         assert!((gbit(Generation::Gen5, Width::X16) - 504.1231).abs() < 1e-4);
+        // 121 GB/s of 128, as the specification's authors count it.
+        assert_eq!(gbit(Generation::Gen6, Width::X16), 944.0);
     }
 
     #[test]
