@@ -31,6 +31,9 @@ record! {
         latency: Figure<Duration>,
         /// Whether a TLP is forwarded before it is complete, if the outgoing link is no faster than the incoming one.
         cut_through: Figure<bool>,
+        /// Whether packets of a kind leave the port at which they arrived in the order of their arrival there, whatever port they
+        /// go to, so that one whose port is busy blocks those behind it; false if not given: they wait by their targets.
+        input_queued: Option<Figure<bool>>,
         /// Time for a port to answer a configuration request.
         config_latency: Figure<Duration>,
         /// Whether downstream ports have access control services.

@@ -1,11 +1,14 @@
 //! Copy engines: each moves one range of bytes at a time, with a limited number of reads in flight, and writes in
 //! order.
 //!
+//! Several that write at once share the link: whose data come from memory next, nobody orders, so that their TLPs are mixed at
+//! random.
+//!
 //! They are not tasks, so that the requests of a copy cost no allocation.
 
 use std::cell::RefCell;
 
-use engine::{Completer, Epoch, WaitTime};
+use engine::{Completer, Epoch, Rng, Seed, WaitTime};
 use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Stage, StageKind, Token};
 use units::{Iova, Time};
 
@@ -16,7 +19,7 @@ use super::params::GpuParams;
 const COPY: u64 = 1 << 63;
 /// Marks a write of a copy; otherwise a read.
 const WRITE: u64 = 1 << 62;
-/// Bytes per write; the bus splits it as the link requires.
+/// Bytes per write of an engine that writes alone; the bus splits it as the link requires.
 const PIECE: u64 = 4096;
 
 /// Source or destination of a copy.
@@ -41,6 +44,15 @@ struct CopyJob {
     done: Completer<Result<(), DmaError>>,
 }
 
+impl CopyJob {
+    /// Whether it has more to write.
+    fn can_write(&self) -> bool {
+        !self.failed
+            && self.begun < self.bytes
+            && matches!((self.from, self.to), (Side::Local(_), Side::Bus(_)))
+    }
+}
+
 #[derive(Default)]
 struct Engine {
     job: Option<CopyJob>,
@@ -56,6 +68,10 @@ pub(super) struct CopyEngines {
     writes: u32,
     read_request: u64,
     scratch: RefCell<Vec<u8>>,
+    /// Which of several engines writes next.
+    random: RefCell<Rng>,
+    /// Engines that have more to write; reused.
+    writers: RefCell<Vec<usize>>,
 }
 
 /// Whether a completion belongs to a copy.
@@ -71,6 +87,8 @@ impl CopyEngines {
             writes: params.writes.into(),
             read_request: params.read_request.into(),
             scratch: RefCell::default(),
+            random: RefCell::new(Seed::new(params.seed).component("copy engines")),
+            writers: RefCell::default(),
         }
     }
 
@@ -116,9 +134,11 @@ impl CopyEngines {
     /// Issues as many requests as an engine may have in flight; ends its copy if there are none left.
     fn go_on(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>, index: usize) -> bool {
         let mut engines = self.engines.borrow_mut();
+        let shares =
+            engines.iter().filter(|engine| engine.job.as_ref().is_some_and(CopyJob::can_write)).count() > 1;
         let engine = &mut engines[index];
+        let token = token_of(index, engine);
         let Some(job) = &mut engine.job else { return false };
-        let token = COPY | (index as u64) << 48 | u64::from(engine.epoch.low(16)) << 32;
         engine.waited.end(bus.now());
         while !job.failed && job.begun < job.bytes {
             let left = job.bytes - job.begun;
@@ -131,14 +151,9 @@ impl CopyEngines {
                     bus.read(dma(at, length as u32, Token(token & !0xffff_ffff | u64::from(piece))));
                     job.begun += length;
                 }
-                (Side::Local(from), Side::Bus(to)) if job.open < self.writes => {
-                    let at = to + job.begun;
-                    let length = left.min(PIECE - at % PIECE);
-                    let mut bytes = self.scratch.borrow_mut();
-                    bytes.resize(length as usize, 0);
-                    memory.borrow().read(from + job.begun, &mut bytes);
-                    bus.write(dma(at, length as u32, Token(token | WRITE)), &bytes);
-                    job.begun += length;
+                (Side::Local(_), Side::Bus(_)) if job.open < self.writes => {
+                    self.write(bus, memory, job, token, shares);
+                    continue;
                 }
                 (Side::Local(from), Side::Local(to)) => {
                     memory.borrow_mut().copy(to, from, job.bytes);
@@ -153,10 +168,39 @@ impl CopyEngines {
             }
             job.open += 1;
         }
+        drop(engines);
+        self.finish(index)
+    }
+
+    /// Writes the next piece of a copy: of a page, or of one payload if others write as well.
+    fn write(
+        &self,
+        bus: &mut dyn DeviceBus,
+        memory: &RefCell<GpuMemory>,
+        job: &mut CopyJob,
+        token: u64,
+        shares: bool,
+    ) {
+        let (Side::Local(from), Side::Bus(to)) = (job.from, job.to) else { return };
+        let at = to + job.begun;
+        let piece = if shares { u64::from(bus.config(FunctionIndex(0)).max_payload()) } else { PIECE };
+        let length = (job.bytes - job.begun).min(piece - at % piece);
+        let mut bytes = self.scratch.borrow_mut();
+        bytes.resize(length as usize, 0);
+        memory.borrow().read(from + job.begun, &mut bytes);
+        bus.write(dma(at, length as u32, Token(token | WRITE)), &bytes);
+        job.begun += length;
+        job.open += 1;
+    }
+
+    /// Ends a copy of which nothing is left. Returns whether it has.
+    fn finish(&self, index: usize) -> bool {
+        let mut engines = self.engines.borrow_mut();
+        let Some(job) = &engines[index].job else { return false };
         if job.open > 0 || !job.failed && job.begun < job.bytes {
             return false;
         }
-        if let Some(job) = engine.job.take() {
+        if let Some(job) = engines[index].job.take() {
             let outcome = if job.failed { Err(DmaError::UnsupportedRequest) } else { Ok(()) };
             drop(engines);
             job.done.complete(outcome);
@@ -193,8 +237,30 @@ impl CopyEngines {
 
     /// A write of a copy has left. Returns whether the copy has ended.
     pub fn write_done(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>, token: Token) -> bool {
-        let index = self.with_job(token, |job| job.open -= 1);
-        index.is_some_and(|index| self.go_on(bus, memory, index))
+        let Some(index) = self.with_job(token, |job| job.open -= 1) else { return false };
+        let next = {
+            let (engines, mut writers) = (self.engines.borrow(), self.writers.borrow_mut());
+            writers.clear();
+            let can_write = |engine: &Engine| engine.job.as_ref().is_some_and(CopyJob::can_write);
+            writers.extend((0..engines.len()).filter(|&n| can_write(&engines[n])));
+            match writers[..] {
+                [] => index,
+                [only] => only,
+                _ => writers[self.random.borrow_mut().below(writers.len() as u64) as usize],
+            }
+        };
+        if self.writers.borrow().len() < 2 {
+            return self.go_on(bus, memory, next) | (next != index && self.finish(index));
+        }
+        // It takes the place of the one that has left.
+        let mut engines = self.engines.borrow_mut();
+        let engine = &mut engines[next];
+        let token = token_of(next, engine);
+        if let Some(job) = &mut engine.job {
+            self.write(bus, memory, job, token, true);
+        }
+        drop(engines);
+        self.finish(index)
     }
 
     /// Offset of a read's bytes within its copy.
@@ -213,6 +279,11 @@ impl CopyEngines {
         then(job);
         Some(index)
     }
+}
+
+/// Token of the requests of an engine's copy.
+fn token_of(index: usize, engine: &Engine) -> u64 {
+    COPY | (index as u64) << 48 | u64::from(engine.epoch.low(16)) << 32
 }
 
 fn dma(address: u64, length: u32, token: Token) -> Dma {

@@ -22,6 +22,8 @@ pub struct GpuParams {
     pub memory_rate: ByteRate,
     /// Number of copy engines.
     pub copy_engines: u8,
+    /// Seed of the order in which several copy engines write.
+    pub seed: u64,
     /// Maximum reads in flight per copy engine.
     pub tags: u16,
     /// Bytes per read.
@@ -72,6 +74,7 @@ impl GpuParams {
             aperture_most: None,
             memory_rate: ByteRate::gb_per_s(10),
             copy_engines: 2,
+            seed: 1,
             tags: 16,
             read_request: 256,
             writes: 2,

@@ -16,6 +16,20 @@ pub enum SwitchEvent {
         /// The TLP.
         packet: PacketId,
     },
+    /// A TLP can be passed on from a port's input queue.
+    Cross {
+        /// Where it arrived.
+        from: u8,
+        /// Where it leaves.
+        to: u8,
+        /// The TLP.
+        packet: PacketId,
+    },
+    /// A port's link may be free for what waits in input queues.
+    Look {
+        /// 0 is the upstream port.
+        port: u8,
+    },
     /// A downstream port contains what is below it: its link goes down.
     Contain {
         /// Its index.

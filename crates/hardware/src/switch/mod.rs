@@ -10,13 +10,16 @@
 //! | `mod` | forwarding, requests to the ports, what happens to several |
 //! | `port` | a port: registers, link, slot |
 //! | `route` | routing |
+//! | `crossbar` | input queues, in which a TLP blocks those behind it |
 //! | `params` | parameters |
 
+mod crossbar;
 mod event;
 mod params;
 mod port;
 mod route;
 
+use units::Time;
 use wire::pcie::config::ConfigEffect;
 use wire::pcie::config::dpc::Reason;
 use wire::pcie::config::msi::MsiState;
@@ -28,9 +31,11 @@ pub use port::SwitchPort;
 
 use crate::bridge;
 use crate::detected::Detected;
+use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
 use crate::wires::Context;
+use crossbar::Crossbar;
 pub use event::{SwitchEvent, SwitchId};
 use route::{Route, Routing};
 
@@ -60,6 +65,8 @@ pub struct Switch {
     params: SwitchParams,
     /// The upstream port first.
     ports: Vec<SwitchPort>,
+    /// Input queues, if it has them.
+    crossbar: Crossbar,
     /// Bus of the upstream port, captured from the last configuration write.
     bus: u8,
     counters: SwitchCounters,
@@ -68,7 +75,14 @@ pub struct Switch {
 impl Switch {
     /// Creates a switch with its upstream port at `end`.
     pub fn new(id: SwitchId, params: SwitchParams, end: LinkEnd, link: (Generation, Width)) -> Self {
-        let mut switch = Self { id, params, ports: Vec::new(), bus: 0, counters: SwitchCounters::default() };
+        let mut switch = Self {
+            id,
+            params,
+            ports: Vec::new(),
+            crossbar: Crossbar::default(),
+            bus: 0,
+            counters: SwitchCounters::default(),
+        };
         switch.add(end, 0, link);
         switch
     }
@@ -137,7 +151,7 @@ impl Switch {
             Route::Forbidden => self.refuse(cx, from, packet, &tlp, CompletionStatus::CompleterAbort),
             Route::Line(line, active) => {
                 self.ports[from].set_line(line, active);
-                self.drive_lines(cx);
+                self.drive_lines(cx, Some(from));
                 self.drop(cx, from, packet);
             }
             Route::Latencies(latencies) => {
@@ -182,7 +196,17 @@ impl Switch {
         // Padding and LCRC belong to the ingress link.
         let hop = cx.wires.packets.hop_mut(packet);
         (hop.padding, hop.lcrc) = (0, None);
-        self.ports[to].send_at(cx, packet, at);
+        match self.params.input_queued {
+            true => self.cross_at(cx, (from, to), packet, at),
+            false => self.ports[to].send_at(cx, packet, at),
+        }
+    }
+
+    /// Lets a TLP join the input queue of a port at `at`.
+    fn cross_at(&self, cx: &mut Context<'_>, (from, to): (usize, usize), packet: PacketId, at: Time) {
+        cx.wires.tie(self.ports[to].end(), packet);
+        let (from, to) = (from as u8, to as u8);
+        cx.scheduler.at(at, Event::Switch(self.id, SwitchEvent::Cross { from, to, packet }));
     }
 
     /// Drops a TLP; its buffer is released once all of it has arrived.
@@ -280,8 +304,9 @@ impl Switch {
         self.ports[UPSTREAM].send_at(cx, packet, cx.now());
     }
 
-    /// Signals changed legacy interrupt lines upstream. Lines of downstream ports are swizzled.
-    fn drive_lines(&mut self, cx: &mut Context<'_>) {
+    /// Signals changed legacy interrupt lines upstream, behind what arrived at port `from` if that changed one. Lines of downstream
+    /// ports are swizzled.
+    fn drive_lines(&mut self, cx: &mut Context<'_>, from: Option<usize>) {
         let now = IntxLines::above(self.ports.iter().skip(1).map(SwitchPort::lines));
         let before = self.ports[UPSTREAM].replace_lines(now);
         for (line, active) in now.changes(before) {
@@ -290,7 +315,10 @@ impl Switch {
             // Behind writes from any port that are being forwarded.
             let passing = self.ports.iter().map(SwitchPort::last_upstream).max().unwrap_or_default();
             let at = (cx.now() + self.params.latency).max(passing);
-            self.ports[UPSTREAM].send_at(cx, packet, at);
+            match from.filter(|_| self.params.input_queued) {
+                Some(from) => self.cross_at(cx, (from, UPSTREAM), packet, at),
+                None => self.ports[UPSTREAM].send_at(cx, packet, at),
+            }
         }
     }
 
@@ -381,7 +409,7 @@ impl Switch {
     /// The link below a port went down.
     fn lose_link(&mut self, cx: &mut Context<'_>, port: usize) {
         self.ports[port].take_link_down(cx);
-        self.drive_lines(cx);
+        self.drive_lines(cx, None);
         self.report_latencies(cx);
         let interrupt = self.ports[port].show_link(false);
         self.interrupt(cx, port, interrupt);
@@ -431,7 +459,7 @@ impl Switch {
         let trains = all || !bridge::holds_reset(self.ports[UPSTREAM].config());
         let first = if all { UPSTREAM } else { UPSTREAM + 1 };
         self.ports[first..].iter_mut().for_each(|port| port.reset(cx, trains));
-        self.drive_lines(cx);
+        self.drive_lines(cx, None);
     }
 
     /// Handles an event inside the switch.
@@ -440,6 +468,11 @@ impl Switch {
             SwitchEvent::Send { port, packet } => {
                 cx.send_tied(self.ports[usize::from(port)].end(), packet);
             }
+            SwitchEvent::Cross { from, to, packet } => {
+                let way = (from.into(), to.into());
+                self.crossbar.enter(cx, (self.id, &self.ports), way, packet);
+            }
+            SwitchEvent::Look { port } => self.crossbar.look(cx, (self.id, &self.ports), port.into()),
             SwitchEvent::Trained { port } => self.ports[usize::from(port)].trained(),
             SwitchEvent::Contain { port } => {
                 if self.ports[usize::from(port)].link_state(cx.wires) == LinkState::Up {

@@ -12,6 +12,9 @@ pub struct SwitchParams {
     pub latency: Duration,
     /// Whether TLPs are forwarded before their end has arrived, where possible.
     pub cut_through: bool,
+    /// Whether the TLPs of a class leave an ingress port in the order in which they arrived, whatever egress they have, so that
+    /// one whose egress is busy blocks those behind it; otherwise, each egress has a queue of its own.
+    pub input_queued: bool,
     /// Latency of completing a configuration request.
     pub config_latency: Duration,
     /// Largest payload in bytes.
@@ -31,6 +34,7 @@ impl SwitchParams {
             ids: (0x10b5, 0x8733),
             latency: Duration::ZERO,
             cut_through: true,
+            input_queued: false,
             config_latency: Duration::ZERO,
             max_payload: 512,
             acs: wire::pcie::config::acs::USUAL,

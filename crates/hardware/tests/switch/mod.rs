@@ -308,3 +308,32 @@ fn the_link_of_a_port_in_reset_stays_down_whatever_is_plugged_in() {
         }
     }
 }
+
+/// Devices 0 and 1 write to device 2, whose link has to carry both, and then device 0 writes to device 3, whose link is idle. In a
+/// queue of its egress, the last write passes those before it; in an input queue, it waits until the last of them has left.
+#[test]
+fn a_write_to_a_busy_port_blocks_those_behind_it_in_an_input_queue() {
+    const WRITES: usize = 32;
+    let arrives = |input_queued: bool| {
+        let params = SwitchParams { input_queued, ..switch(100, true) };
+        let tree = Tree::new(&[(reflecting(), plain(), Node::Switch(params, below(vec![DEVICE; 4])))]);
+        let began = tree.simulation.now();
+        for _ in 0..WRITES {
+            for from in [0, 1] {
+                tree.dma_write(from, 0, tree.leaves[2].bar, &[0x77; 256]);
+            }
+        }
+        tree.dma_write(0, 0, tree.leaves[3].bar, &[0x77; 256]);
+        tree.run_for(Duration::from_us(100));
+        let last =
+            |leaf: usize| tree.leaves[leaf].notes.borrow().writes.last().map(|note| note.0.since(began));
+        tree.check_clean();
+        (last(2).unwrap().as_ns_f64(), last(3).unwrap().as_ns_f64())
+    };
+    let (all, passing) = arrives(false);
+    let (same, blocked) = arrives(true);
+    assert!((same / all - 1.0).abs() < 0.02, "{all} {same}: the busy link carries as much");
+    // Its own link took half of that time to send those before it.
+    assert!((0.45..0.65).contains(&(passing / all)), "{passing} of {all}");
+    assert!((0.9..1.05).contains(&(blocked / all)), "{blocked} of {all}");
+}

@@ -4,6 +4,7 @@ use engine::Completion;
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams};
 use hardware::memory::NodeId;
 use hardware::root::{PeerReads, RootPortParams};
+use hardware::switch::SwitchParams;
 use proptest::prelude::*;
 use units::{Duration, Time};
 use wire::pcie::config::{acs, header};
@@ -21,8 +22,10 @@ fn any_node(depth: u32, links: BoxedStrategy<LinkParams>) -> BoxedStrategy<Node>
         return device.boxed();
     }
     let below = (links.clone(), any_node(depth - 1, links));
-    let node = (0..200u64, any::<bool>(), prop::collection::vec(below, 1..4));
-    let node = node.prop_map(|(latency, through, below)| Node::Switch(switch(latency, through), below));
+    let node = (0..200u64, any::<[bool; 2]>(), prop::collection::vec(below, 1..4));
+    let node = node.prop_map(|(latency, [through, input_queued], below)| {
+        Node::Switch(SwitchParams { input_queued, ..switch(latency, through) }, below)
+    });
     prop_oneof![1 => device, 3 => node].boxed()
 }
 

@@ -16,6 +16,7 @@ pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
     plain!(switch => SwitchParams {
         ids: pci_id(&switch.pci_id),
         latency, cut_through, config_latency,
+        input_queued: given(&switch.input_queued, false),
         max_payload: switch.link.mps_bytes.plain(),
         acs: if switch.access_control.value { acs::USUAL } else { 0 },
         containment: given(&switch.containment, false),

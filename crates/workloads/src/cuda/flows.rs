@@ -160,7 +160,7 @@ impl CopyRig {
             for flow in others {
                 let mut stream = CudaStream::default();
                 for _ in 0..BESIDE {
-                    self.add(cpu, &mut stream, flow, bytes).await?;
+                    self.add(cpu, &mut stream, (flow, 0), bytes).await?;
                 }
                 beside.push(stream);
             }
@@ -180,17 +180,18 @@ impl CopyRig {
         Ok(2.0 * self.bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE))
     }
 
+    /// Adds a copy to the stream that is `number` of those of its GPU.
     async fn add(
         &self,
         cpu: &Cpu,
         stream: &mut CudaStream,
-        flow: &CopyFlow,
+        (flow, number): (&CopyFlow, usize),
         bytes: u64,
     ) -> Result<(), Failure> {
-        let context = self.context(flow.by);
+        let (context, ends) = (self.context(flow.by), (flow.to, flow.from));
         match flow.is_read {
-            true => stream.copy_in(cpu, context, (flow.to, flow.from), bytes).await,
-            false => stream.copy_out(cpu, context, (flow.to, flow.from), bytes).await,
+            true => stream.copy_in(cpu, context, ends, bytes).await,
+            false => stream.copy_out_by(cpu, context, context.copies_out_by(number), ends, bytes).await,
         }
     }
 
@@ -198,9 +199,11 @@ impl CopyRig {
     async fn copies(&self, cpu: &Cpu, flows: &[CopyFlow], bytes: u64) -> Result<Duration, Failure> {
         let mut streams = Vec::new();
         let began = cpu.now();
+        let mut numbers = vec![0; self.gpus()];
         for flow in flows {
             let mut stream = CudaStream::default();
-            self.add(cpu, &mut stream, flow, bytes).await?;
+            self.add(cpu, &mut stream, (flow, numbers[flow.by]), bytes).await?;
+            numbers[flow.by] += usize::from(!flow.is_read);
             streams.push(stream);
         }
         CudaStream::synchronise_all(cpu, &streams).await?;

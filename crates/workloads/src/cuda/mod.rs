@@ -167,7 +167,13 @@ impl Context {
 
     /// Index of the channel that copies out of it; a separate one if there are two.
     pub fn copies_out(&self) -> usize {
-        self.channels.len() - 1
+        self.copies_out_by(0)
+    }
+
+    /// The same of a GPU's stream number `n`: streams take the engines that copy out in turn.
+    pub fn copies_out_by(&self, n: usize) -> usize {
+        let engines = self.channels.len().saturating_sub(2).max(1);
+        self.channels.len() - 1 - n % engines
     }
 
     /// Address of a semaphore in host memory for this context.

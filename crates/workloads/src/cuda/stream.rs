@@ -142,8 +142,23 @@ impl CudaStream {
         (to, from): (Place, Place),
         bytes: u64,
     ) -> Result<(), Failure> {
+        self.copy_out_by(cpu, context, context.copies_out(), (to, from), bytes).await
+    }
+
+    /// As [`copy_out`](Self::copy_out), by this channel of the context.
+    ///
+    /// # Errors
+    /// As all stream calls.
+    pub async fn copy_out_by(
+        &mut self,
+        cpu: &Cpu,
+        context: &Rc<Context>,
+        channel: usize,
+        (to, from): (Place, Place),
+        bytes: u64,
+    ) -> Result<(), Failure> {
         cpu.cycles(COPY_OUT).await;
-        self.put(cpu, context, context.copies_out(), &[GpuCommand::Copy { from, to, bytes }]).await
+        self.put(cpu, context, channel, &[GpuCommand::Copy { from, to, bytes }]).await
     }
 
     /// Launches a kernel.

@@ -13,7 +13,8 @@ use crate::topology::{TopologyError, attributes, endpoint_port};
 pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&gpu.link);
     let clock_error_ppb = clock_error(gpu, &mut slot.seed.component("clock"));
-    let params = GpuParams { clock_error_ppb, ..gpu_params(gpu, generation, width) };
+    let seed = slot.seed.component("copy engines").u64();
+    let params = GpuParams { clock_error_ppb, seed, ..gpu_params(gpu, generation, width) };
     let device = devices::gpu::Gpu::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
     Ok(slot.fabric.add_endpoint(endpoint_params(gpu), &links, Box::new(device)))
 }
@@ -52,6 +53,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         write_rate: engine.write_rate.plain(),
         copy_start: engine.start.value,
         clock_error_ppb: 0,
+        seed: 0,
         command, fetch_entries, channel_load, acquire_interval, launch, access, store, local_load, incoming,
         poll_interval,
         register: controller.register_read.value
