@@ -12,20 +12,30 @@ pub(super) enum Presence {
     Few(Vec<u16>),
     /// Up to 64 cores.
     Many(Vec<u64>),
+    /// Up to 128 cores.
+    Most(Vec<CoreSet>),
 }
+
+/// A set of cores of a socket, as a bit mask.
+pub(super) type CoreSet = u128;
 
 impl Presence {
     /// Creates a table without cores.
     pub(super) fn new(cores: u16) -> Self {
-        if cores <= 16 { Self::Few(Vec::new()) } else { Self::Many(Vec::new()) }
+        match cores {
+            0..=16 => Self::Few(Vec::new()),
+            17..=64 => Self::Many(Vec::new()),
+            _ => Self::Most(Vec::new()),
+        }
     }
 
-    /// Cores of a place, as a bit mask.
+    /// Cores of a place.
     #[inline]
-    pub(super) fn get(&self, place: usize) -> u64 {
+    pub(super) fn get(&self, place: usize) -> CoreSet {
         match self {
             Self::Few(sets) => sets.get(place).copied().unwrap_or(0).into(),
-            Self::Many(sets) => sets.get(place).copied().unwrap_or(0),
+            Self::Many(sets) => sets.get(place).copied().unwrap_or(0).into(),
+            Self::Most(sets) => sets.get(place).copied().unwrap_or(0),
         }
     }
 
@@ -37,10 +47,31 @@ impl Presence {
 
     /// Replaces the cores of a place. Returns the previous ones.
     #[inline]
-    pub(super) fn replace(&mut self, place: usize, cores: u64) -> u64 {
+    pub(super) fn replace(&mut self, place: usize, cores: CoreSet) -> CoreSet {
         match self {
             Self::Few(sets) => core::mem::replace(at(sets, place), cores as u16).into(),
-            Self::Many(sets) => core::mem::replace(at(sets, place), cores),
+            Self::Many(sets) => core::mem::replace(at(sets, place), cores as u64).into(),
+            Self::Most(sets) => core::mem::replace(at(sets, place), cores),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_core_of_a_socket_has_a_place() {
+        for cores in [1, 16, 17, 64, 65, 72, 128] {
+            let mut presence = Presence::new(cores);
+            let last: CoreSet = 1 << (cores - 1);
+            assert_eq!(presence.replace(3, last | 1), 0, "{cores} cores");
+            assert_eq!(
+                (presence.get(3), presence.get(2), presence.get(9)),
+                (last | 1, 0, 0),
+                "{cores} cores"
+            );
+            assert_eq!(presence.replace(3, 0), last | 1);
         }
     }
 }

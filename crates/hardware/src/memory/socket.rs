@@ -7,7 +7,7 @@
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::params::{EvictionNotice, SocketParams};
-use super::presence::Presence;
+use super::presence::{CoreSet, Presence};
 use super::private::{PrivateCaches, PrivateHit};
 use super::regions::Regions;
 
@@ -213,7 +213,7 @@ impl Socket {
 
     /// The cores other than `but` that may have the line.
     #[inline]
-    pub(super) fn others(&self, held: Held, but: Option<usize>) -> u64 {
+    pub(super) fn others(&self, held: Held, but: Option<usize>) -> CoreSet {
         let mask = held.directory.map_or(0, |slot| self.presence.get(slot.index()));
         mask & !but.map_or(0, |core| 1 << core)
     }
@@ -446,7 +446,7 @@ impl Socket {
     }
 
     /// Sets the cores that may have a line; none removes its entry.
-    fn set_presence(&mut self, slot: Slot, cores: u64) {
+    fn set_presence(&mut self, slot: Slot, cores: CoreSet) {
         self.presence.replace(slot.index(), cores);
         if cores == 0 {
             match &mut self.filter {

@@ -59,8 +59,8 @@ record! {
     }
     check |core: &Core, check: &mut Check<'_>| {
         let count = |figure: &Figure<Count>| u64::from(figure.value.get());
-        // Sets of cores are 64-bit masks.
-        check.require_within("count", count(&core.count), (1, 64), "cores in a socket are not modelled");
+        // Sets of cores are 128-bit masks.
+        check.require_within("count", count(&core.count), (1, 128), "cores in a socket are not modelled");
         check.require_within("line_fill_buffers", count(&core.line_fill_buffers), (1, 32), "buffers are too many");
         check.require_within("store_buffer", count(&core.store_buffer), (1, 4096), "stores are too many");
         let chunk = core.combining_chunk.value;

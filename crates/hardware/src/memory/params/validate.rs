@@ -93,7 +93,7 @@ impl SocketParams {
     }
 
     fn check(&self, place: &str) -> Result<(), ParamError> {
-        ensure(place, self.cores <= 64, || format!("{} cores; at most 64 are allowed", self.cores))?;
+        ensure(place, self.cores <= 128, || format!("{} cores; at most 128 are allowed", self.cores))?;
         if let Some(die) = &self.core_die {
             let moves = die.reads.bytes_per_s() > 0 && die.writes.bytes_per_s() > 0;
             ensure(&format!("{place}.core_die"), die.cores > 0 && moves, || {
@@ -191,7 +191,7 @@ mod tests {
         };
         assert!(wrong(|p| p.interconnect.links.clear()).contains("reached"));
         assert!(wrong(|p| p.sockets[1].llc.ddio.ways = 1 << 16).contains("sockets[1].llc.ddio.ways"));
-        assert!(wrong(|p| p.sockets[1].cores = 65).contains("at most 64"));
+        assert!(wrong(|p| p.sockets[1].cores = 129).contains("at most 128"));
         assert!(wrong(|p| p.sockets[0].llc.geometry.ways = 33).contains("1 to 32"));
         assert!(wrong(|p| p.sockets[0].llc.geometry.size = Bytes::new(1000)).contains("multiple"));
         assert!(wrong(|p| p.sockets[1].memory = p.sockets[0].memory.clone()).contains("overlaps"));
