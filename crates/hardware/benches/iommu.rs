@@ -38,7 +38,7 @@ fn machine() -> (Iommu, FlatMemory) {
     let range = MemoryRange { base: HostPhysical::new(0), size: Bytes::mib(128) };
     let mut bytes = PhysicalMemory::new(&[(NodeId(0), range)]);
     let mut iommu = Iommu::new(IommuParams::default(), NodeId(0), Seed::new(1)).unwrap();
-    let mut domains = FixedDomains::new(&mut bytes, HostPhysical::new(0x10_1000)).unwrap();
+    let mut domains = FixedDomains::new(&mut bytes, HostPhysical::new(0x10_1000), iommu.features()).unwrap();
     let range = (Iova::new(0), HostPhysical::new(64 << 20), Bytes::mib(64));
     domains.add(&mut bytes, iommu.features(), &[NIC], [range], PageSize::Size4KiB).unwrap();
     domains.enable(&mut iommu);

@@ -77,7 +77,7 @@ impl Device for Scribbler {
 fn map(fabric: &mut Fabric, host: HostId) -> PageTable {
     let host = fabric.host_mut(host);
     let (memory, iommu) = (host.memory.bytes_mut(), &mut host.iommus[0]);
-    let mut domains = FixedDomains::new(memory, HostPhysical::new(0x100_0000)).unwrap();
+    let mut domains = FixedDomains::new(memory, HostPhysical::new(0x100_0000), iommu.features()).unwrap();
     let range = (Iova::new(IOVA), HostPhysical::new(FRAMES), Bytes::new(PAGES * PAGE));
     let table = domains.add(memory, iommu.features(), &[ID], [range], PageSize::Size4KiB).unwrap();
     iommu.set_invalidation_queue(QUEUE, 0);

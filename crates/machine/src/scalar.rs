@@ -5,8 +5,8 @@ use crate::read::{Complaints, Read};
 use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
 use settings::{
-    DmaMode, EcnMode, EvictionNotice, EvictionOrder, HashPolicy, IommuMode, IotlbReplacement, Loads,
-    PipelineOrder, RemoteHit, RemoteWrite, ReplacementPolicy, SliceFold, SnoopMode, Stores, TeamMode,
+    DmaMode, EcnMode, EvictionNotice, EvictionOrder, HashPolicy, IommuKind, IommuMode, IotlbReplacement,
+    Loads, PipelineOrder, RemoteHit, RemoteWrite, ReplacementPolicy, SliceFold, SnoopMode, Stores, TeamMode,
 };
 use std::fmt;
 use std::num::NonZeroU32;
@@ -420,6 +420,7 @@ read_by_name!(
     EvictionNotice,
     EvictionOrder,
     IommuMode,
+    IommuKind,
     IotlbReplacement,
     Loads,
     PipelineOrder,

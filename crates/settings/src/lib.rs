@@ -101,6 +101,20 @@ choices! {
 }
 
 choices! {
+    /// Whose IOMMU it is: formats of its tables and commands, and how the kernel's driver uses it.
+    #[derive(Default)]
+    pub enum IommuKind {
+        /// Intel's VT-d.
+        #[default]
+        VtD = "vt-d",
+        /// AMD's.
+        AmdVi = "amd-vi",
+        /// Arm's SMMUv3.
+        SmmuV3 = "smmu-v3",
+    }
+}
+
+choices! {
     /// Replacement policy within a set of a translation cache.
     #[derive(Default)]
     pub enum IotlbReplacement {

@@ -7,14 +7,17 @@
 //! * [`nvme`]: registers, queue entries, data pointers, identify data and logs of NVM Express;
 //! * [`ethernet`], [`ip`]: frames and packets of networks; [`pcap`]: captures of them;
 //! * [`gpu`]: registers, rings and commands of the GPU;
-//! * [`virtio`]: rings that guests share with their hypervisor; [`vtd`]: tables and queue entries of IOMMUs;
+//! * [`virtio`]: rings that guests share with their hypervisor;
+//! * [`iommu`]: tables and queue entries of IOMMUs, in the formats of [`vtd`], [`amdvi`] and [`smmu`];
 //! * [`nic`]: registers, descriptors and completions of the NIC; [`kpio`]: frames in its programmed-I/O queues.
 
 #![forbid(unsafe_code)]
 
+pub mod amdvi;
 pub mod dma_engine;
 pub mod ethernet;
 pub mod gpu;
+pub mod iommu;
 pub mod ip;
 pub mod kpio;
 mod malformed;
@@ -23,6 +26,7 @@ pub mod ntb;
 pub mod nvme;
 pub mod pcap;
 pub mod pcie;
+pub mod smmu;
 pub mod virtio;
 pub mod vtd;
 

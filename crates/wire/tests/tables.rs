@@ -265,7 +265,7 @@ fn ranges_that_cannot_be_are_refused() {
 #[test]
 fn each_function_has_an_entry_of_its_own() {
     let (mut memory, mut frames) = (Memory::new(8), Frames { next: 1, end: 4 });
-    let contexts = ContextTables::new(&mut memory, &mut frames).expect("there is room");
+    let contexts = ContextTables::new(&mut memory, &mut frames, Features::ALL).expect("there is room");
     let entry = |n: u16| ContextEntry {
         domain: DomainId(n),
         translation: TranslationType::WithAts,
@@ -297,6 +297,6 @@ fn each_function_has_an_entry_of_its_own() {
     assert_eq!(contexts.block(&mut memory, Bdf::new(2, 0, 0)), Ok(None));
     let at = HostPhysical::new(16 << 12);
     let mut outside = Frames { next: 16, end: 17 };
-    let refused = ContextTables::new(&mut memory, &mut outside).map(|_| ());
+    let refused = ContextTables::new(&mut memory, &mut outside, Features::ALL).map(|_| ());
     assert_eq!(refused, Err(TableError::NotMemory { at }));
 }

@@ -7,11 +7,12 @@ use wire::pcie::Bdf;
 use wire::vtd::{
     Access, ContextEntry, ContextScope, Delivery, DeliveryMode, DomainId, FaultReason, Features, Interrupt,
     InterruptEntry, InvalidationDescriptor, MsiMessage, PageEntry, PageSize, Permissions, PostedDescriptor,
-    PostedInterrupt, RootEntry, Scope, SourceCheck, TranslationType, entry_offset, level_shift,
+    PostedInterrupt, RootEntry, Scope, SourceCheck, TableFormat, TranslationType, entry_offset, level_shift,
 };
 
 /// An IOMMU that has little.
 const NARROW: Features = Features {
+    format: TableFormat::VtD,
     host_address_bits: 46,
     five_level: false,
     pages_2mib: false,

@@ -6,8 +6,10 @@ use super::params::IommuParams;
 use super::walkers::Walkers;
 use engine::Rng;
 use units::{HostPhysical, Time};
+use wire::amdvi::device;
 use wire::pcie::Bdf;
-use wire::vtd::{Access, ContextEntry, ContextScope, FaultReason, Features, RootEntry};
+use wire::smmu::stream::{self, StreamEntry};
+use wire::vtd::{Access, ContextEntry, ContextScope, FaultReason, Features, RootEntry, TableFormat};
 
 /// A cached context entry.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +88,25 @@ impl Contexts {
         requester: Bdf,
         reader: &mut TableReader<'_, M>,
     ) -> (Time, Result<ContextEntry, FaultReason>) {
+        match self.features.format {
+            TableFormat::VtD => self.read_context(at, requester, reader),
+            TableFormat::AmdVi => {
+                let place = u64::from(requester.bits()) * device::ENTRY_BYTES;
+                let (at, words) = reader.pair(at, self.root_table, place);
+                let entry = words.ok_or(FaultReason::ContextTableUnreachable);
+                (at, entry.and_then(|words| device::decode(words, self.features)))
+            }
+            TableFormat::SmmuV3 => self.read_stream(at, requester, reader),
+        }
+    }
+
+    /// VT-d: the root entry of the bus, then the context entry.
+    fn read_context<M: WalkMemory>(
+        &self,
+        at: Time,
+        requester: Bdf,
+        reader: &mut TableReader<'_, M>,
+    ) -> (Time, Result<ContextEntry, FaultReason>) {
         let (at, words) = reader.pair(at, self.root_table, u64::from(requester.bus()) * 16);
         let root = words.ok_or(FaultReason::RootTableUnreachable);
         let root = match root.and_then(|words| RootEntry::decode(words, self.features)) {
@@ -95,6 +116,33 @@ impl Contexts {
         let (at, words) = reader.pair(at, root.context_table, u64::from(requester.bits() & 0xff) * 16);
         let entry = words.ok_or(FaultReason::ContextTableUnreachable);
         (at, entry.and_then(|words| ContextEntry::decode(words, self.features)))
+    }
+
+    /// SMMU: the descriptor of the bus, the stream table entry, then the context descriptor.
+    fn read_stream<M: WalkMemory>(
+        &self,
+        at: Time,
+        requester: Bdf,
+        reader: &mut TableReader<'_, M>,
+    ) -> (Time, Result<ContextEntry, FaultReason>) {
+        let first = reader.word(at, self.root_table + u64::from(requester.bus()) * 8);
+        let Some(word) = first.value else { return (first.ready, Err(FaultReason::RootTableUnreachable)) };
+        let Some(table) = stream::level_2(word) else {
+            return (first.ready, Err(FaultReason::RootNotPresent));
+        };
+        let place = u64::from(requester.bits() & 0xff) * stream::ENTRY_BYTES;
+        let (at, words) = reader.pair(first.ready, table, place);
+        let entry = words.ok_or(FaultReason::ContextTableUnreachable);
+        match entry.and_then(|words| StreamEntry::decode(words, self.features)) {
+            Err(reason) => (at, Err(reason)),
+            Ok(StreamEntry::Abort) => (at, Err(FaultReason::ContextNotPresent)),
+            Ok(StreamEntry::Bypass) => (at, Ok(stream::BYPASS_ENTRY)),
+            Ok(StreamEntry::Translate { context, ats }) => {
+                let (at, words) = reader.pair(at, context, 0);
+                let entry = words.ok_or(FaultReason::ContextTableUnreachable);
+                (at, entry.and_then(|words| stream::decode_context(words, ats, self.features)))
+            }
+        }
     }
 
     pub fn invalidate(&mut self, scope: ContextScope) {

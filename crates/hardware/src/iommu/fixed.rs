@@ -22,8 +22,13 @@ impl ConsecutiveFrames {
 
 impl FrameAllocator for ConsecutiveFrames {
     fn allocate_frame(&mut self) -> Option<HostPhysical> {
-        let frame = self.next;
-        self.next = frame.checked_add(TABLE_BYTES)?;
+        self.allocate_frames(0)
+    }
+
+    fn allocate_frames(&mut self, order: u8) -> Option<HostPhysical> {
+        let bytes = TABLE_BYTES << order;
+        let frame = self.next.checked_add(bytes - 1)?.align_down(bytes);
+        self.next = frame.checked_add(bytes)?;
         Some(frame)
     }
 }
@@ -40,13 +45,17 @@ impl FixedDomains {
     /// Levels of the page tables: 48 address bits.
     const LEVELS: u8 = 4;
 
-    /// No domain yet. All tables lie from `start` on, which must be aligned to 4 KiB.
+    /// No domain yet. All tables lie from `start` on, which must be aligned to 4 KiB, and are for IOMMUs with `features`.
     ///
     /// # Errors
     /// If `start` is outside memory.
-    pub fn new(memory: &mut PhysicalMemory, start: HostPhysical) -> Result<Self, TableError> {
+    pub fn new(
+        memory: &mut PhysicalMemory,
+        start: HostPhysical,
+        features: Features,
+    ) -> Result<Self, TableError> {
         let mut frames = ConsecutiveFrames::new(start);
-        let contexts = ContextTables::new(memory, &mut frames)?;
+        let contexts = ContextTables::new(memory, &mut frames, features)?;
         Ok(Self { frames, contexts, last: DomainId(0) })
     }
 

@@ -1,6 +1,7 @@
-//! An IOMMU modelled on Intel's VT-d: DMA remapping, interrupt remapping, invalidation queue.
+//! An IOMMU: DMA remapping, invalidation queue and, as Intel's VT-d has it, interrupt remapping.
 //!
-//! All tables are real: bytes in simulated memory, in the specification's formats ([`wire::vtd`]), read by timed walks. There are no
+//! All tables are real: bytes in simulated memory, in the formats of VT-d, AMD's IOMMU or Arm's SMMUv3 ([`wire::iommu`]), read by timed
+//! walks. There are no
 //! events: every call computes its times at once by reserving walkers and pipeline places. Section numbers refer to the
 //! *Intel Virtualization Technology for Directed I/O Architecture Specification*, legacy mode.
 //!
@@ -43,7 +44,7 @@ pub use fault::{Fault, FaultLog};
 pub use fixed::{ConsecutiveFrames, FixedDomains};
 pub use memory::{WalkMemory, WalkRead};
 pub use params::{
-    Geometry, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError, PipelineOrder,
+    Geometry, IommuKind, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError, PipelineOrder,
 };
 pub use queue::QueueAction;
 pub use remapper::InterruptOutcome;

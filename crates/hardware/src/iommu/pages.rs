@@ -10,6 +10,7 @@ use super::structures::StructureCaches;
 use super::walkers::{PendingWalk, PendingWalks, Walkers};
 use engine::Rng;
 use units::{Duration, Time};
+use wire::iommu::decode_page;
 use wire::vtd::{ContextEntry, FaultReason, Features, PageEntry, Permissions, Scope, entry_offset};
 
 /// The caches of pages and page tables, and the walks that fill them.
@@ -133,7 +134,7 @@ impl Pages {
             let read = reader.word(now, table + entry_offset(address, level));
             now = read.ready;
             let word = read.value.ok_or(FaultReason::PageTableUnreachable);
-            match word.and_then(|word| PageEntry::decode(word, level, self.features)) {
+            match word.and_then(|word| decode_page(word, level, self.features)) {
                 Err(reason) => break Err(reason),
                 Ok(PageEntry::Table { table: next, permissions: p }) => {
                     (level, table, permissions) = (level - 1, next, permissions.and(p));

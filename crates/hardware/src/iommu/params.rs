@@ -1,9 +1,9 @@
 //! IOMMU parameters.
 
-pub use settings::{IotlbReplacement, PipelineOrder};
+pub use settings::{IommuKind, IotlbReplacement, PipelineOrder};
 use thiserror::Error;
 use units::{Bytes, Duration};
-use wire::vtd::Features;
+use wire::vtd::{Features, TableFormat};
 
 /// Size, associativity and replacement of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,6 +93,8 @@ pub enum ParamsError {
 /// with and without the IOMMU, or taken from a related CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IommuParams {
+    /// Whose it is, which says what its tables and commands look like.
+    pub kind: IommuKind,
     /// The IOTLB, shared by all page sizes.
     pub iotlb: Geometry,
     /// Entries of the IOTLB occupied by functions outside the simulation (entries; needs a fully associative IOTLB).
@@ -162,8 +164,15 @@ pub struct IommuParams {
 
 impl From<&IommuParams> for Features {
     fn from(p: &IommuParams) -> Self {
-        let IommuParams { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts, .. } = *p;
-        Self { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts }
+        let IommuParams {
+            kind, host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts, ..
+        } = *p;
+        let format = match kind {
+            IommuKind::VtD => TableFormat::VtD,
+            IommuKind::AmdVi => TableFormat::AmdVi,
+            IommuKind::SmmuV3 => TableFormat::SmmuV3,
+        };
+        Self { format, host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts }
     }
 }
 
@@ -172,6 +181,7 @@ impl Default for IommuParams {
     /// bandwidths and latencies over window size of `../shared/measured`; the rest is assumed.
     fn default() -> Self {
         Self {
+            kind: IommuKind::VtD,
             iotlb: Geometry::fully_associative(128, IotlbReplacement::Random),
             iotlb_reserved: 0,
             paging_structure_caches: PagingStructureCaches { level1: 64, level2: 16, level3: 8, level4: 4 },
@@ -205,6 +215,11 @@ impl Default for IommuParams {
 }
 
 impl IommuParams {
+    /// Formats of its tables and commands.
+    pub fn format(&self) -> TableFormat {
+        Features::from(self).format
+    }
+
     /// Checks the value ranges.
     ///
     /// # Errors

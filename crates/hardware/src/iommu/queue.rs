@@ -6,7 +6,8 @@ use super::pipeline::Pipeline;
 use super::remapper::InterruptRemapper;
 use super::translator::Translator;
 use units::{Duration, HostPhysical, Time};
-use wire::vtd::{Access, InvalidationDescriptor};
+use wire::iommu::{COMMAND_BYTES, decode_command};
+use wire::vtd::{Access, InvalidationDescriptor, TableFormat};
 
 /// Actions for the platform after executing descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,7 @@ pub(super) struct Targets<'a> {
 /// Registers and progress.
 #[derive(Debug, Clone)]
 pub(super) struct InvalidationQueue {
+    format: TableFormat,
     invalidation_time: Duration,
     status_write_latency: Duration,
     base: HostPhysical,
@@ -49,12 +51,10 @@ pub(super) struct InvalidationQueue {
     has_error: bool,
 }
 
-/// Bytes of a descriptor.
-const DESCRIPTOR: u64 = 16;
-
 impl InvalidationQueue {
-    pub const fn new(params: &IommuParams) -> Self {
+    pub fn new(params: &IommuParams) -> Self {
         Self {
+            format: params.format(),
             invalidation_time: params.invalidation_time,
             status_write_latency: params.status_write_latency,
             base: HostPhysical::new(0),
@@ -92,17 +92,17 @@ impl InvalidationQueue {
         reader: &mut TableReader<'_, M>,
         actions: &mut Vec<QueueAction>,
     ) {
-        if tail % DESCRIPTOR != 0 || tail >= self.size {
+        if tail % COMMAND_BYTES != 0 || tail >= self.size {
             self.has_error = true;
             return;
         }
         self.free = self.free.max(now);
         while self.head != tail && !self.has_error {
             let (ready, words) = reader.pair(self.free, self.base, self.head);
-            match words.and_then(InvalidationDescriptor::decode) {
+            match words.and_then(|words| decode_command(words, self.format)) {
                 Some(descriptor) => {
                     self.free = self.execute(ready, descriptor, targets, actions);
-                    self.head = (self.head + DESCRIPTOR) % self.size;
+                    self.head = (self.head + COMMAND_BYTES) % self.size;
                 }
                 None => self.has_error = true,
             }

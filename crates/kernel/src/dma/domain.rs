@@ -13,8 +13,9 @@ use super::base::{DmaBase, DmaMode};
 use super::iova::IovaSpace;
 use super::unit::Unit;
 use crate::ground::convert;
+use wire::iommu::decode_page;
 use wire::vtd::tables::PageTable;
-use wire::vtd::{ContextEntry, DomainId, PageSize, Permissions, entry_offset};
+use wire::vtd::{ContextEntry, DomainId, PageEntry, PageSize, Permissions, entry_offset};
 
 /// Bytes of a page table entry.
 const ENTRY: u64 = 8;
@@ -282,11 +283,12 @@ impl Domain {
         let mut table = PhysAddr(self.table.root().get());
         for level in (2..=self.table.levels()).rev() {
             let entry = cpu.load_u64(table + entry_offset(iova, level));
-            // Not present, or a superpage.
-            if entry & 3 == 0 || entry & 1 << 7 != 0 {
+            // Otherwise it is not present, or a superpage.
+            let Ok(PageEntry::Table { table: below, .. }) = decode_page(entry, level, self.unit.features)
+            else {
                 return;
-            }
-            table = PhysAddr(entry & 0x000f_ffff_ffff_f000);
+            };
+            table = convert::address(below);
         }
     }
 

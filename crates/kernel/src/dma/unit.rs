@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
-use platform::lock::SpinLock;
+use platform::lock::{SpinLock, SpinLockGuard};
 use platform::memory::{Pages, Policy};
 use units::{Duration, Iova, Time};
 use wire::pcie::Bdf;
@@ -15,10 +15,11 @@ use super::remapping::InterruptEntries;
 use super::spent::Spent;
 use crate::ground::IommuTables;
 use crate::ground::convert;
+use wire::iommu::encode_command;
 use wire::vtd::tables::ContextTables;
 use wire::vtd::{
     ContextEntry, ContextScope, DomainId, Features, InterruptTable, InvalidationDescriptor, Scope,
-    TranslationType,
+    TableFormat, TranslationType,
 };
 
 /// Bytes of the invalidation queue: one page.
@@ -56,13 +57,18 @@ impl Unit {
         let pages = |bytes| memory.take(cpu, Pages::order_for(bytes), Policy::Preferred(node)).ok();
         let (queue, status) = (pages(QUEUE_BYTES)?, pages(ENTRY)?);
         let order = params.interrupt_order.min(15);
-        let interrupts = if params.remap_interrupts { Some(pages(ENTRY << (order + 1))?) } else { None };
-        let translate = params.mode != DmaMode::Off;
         let ground = &cores.ground;
+        let features = ground.iommu_features(index);
+        // Behind an SMMU, another device translates interrupts (Arm: the ITS), which is not modelled: messages reach the cores that
+        // they name.
+        let remaps = params.remap_interrupts && features.format != TableFormat::SmmuV3;
+        let interrupts = if remaps { Some(pages(ENTRY << (order + 1))?) } else { None };
+        let translate = params.mode != DmaMode::Off;
         for pages in [Some(queue), Some(status), interrupts].into_iter().flatten() {
             ground.poke(pages.start, &vec![0; pages.len() as usize]);
         }
-        let contexts = memory.edit_tables(node, |memory, frames| ContextTables::new(memory, frames).ok())?;
+        let contexts =
+            memory.edit_tables(node, |memory, frames| ContextTables::new(memory, frames, features).ok())?;
         let interrupt_table = interrupts.map(|table| InterruptTable {
             base: convert::physical(table.start),
             order,
@@ -75,7 +81,6 @@ impl Unit {
             interrupts: interrupt_table,
         };
         ground.set_iommu(index, translate, Some(tables));
-        let features = ground.iommu_features(index);
         base.log.write(format!("iommu {index}: {:?}", params.mode));
         Some(Self {
             base: Rc::clone(base),
@@ -94,16 +99,18 @@ impl Unit {
         })
     }
 
-    /// Queues descriptors followed by a wait descriptor, and spins until that is done.
+    /// Queues descriptors followed by a wait descriptor, and spins until that is done. With VT-d, a core keeps the queue as long;
+    /// with others, it only holds it while its commands go in (Linux: `arm_smmu_cmdq_issue_cmdlist`, `iommu_completion_wait`).
     pub fn invalidate(&self, cpu: &Cpu, descriptors: &[InvalidationDescriptor]) {
         let asked = cpu.now();
         // One core at a time; others spin on the lock.
-        let _lock = self.lock.lock(cpu);
+        let lock = self.lock.lock(cpu);
         let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1)).wrapping_add(1);
         let wait = InvalidationDescriptor::wait(convert::physical(self.status.start), ticket);
         for descriptor in descriptors.iter().chain([&wait]) {
             let at = self.queue.start + self.tail.get();
-            let [low, high] = descriptor.encode();
+            let words = encode_command(*descriptor, self.features.format);
+            let [low, high] = words.expect("only an IOMMU that remaps interrupts is told of them");
             let mut bytes = [0; ENTRY as usize];
             bytes[..8].copy_from_slice(&low.to_le_bytes());
             bytes[8..].copy_from_slice(&high.to_le_bytes());
@@ -111,7 +118,12 @@ impl Unit {
             self.tail.set((self.tail.get() + ENTRY) % QUEUE_BYTES);
         }
         cpu.work(self.base.cores.costs.invalidation);
-        match self.base.cores.ground.invalidate(self.index, cpu.now(), self.tail.get()) {
+        let answer = self.base.cores.ground.invalidate(self.index, cpu.now(), self.tail.get());
+        let mut lock = Some(lock);
+        if self.features.format != TableFormat::VtD {
+            self.let_go(cpu, asked, lock.take());
+        }
+        match answer {
             Some(done) => cpu.stall(done.since(cpu.now())),
             None => self.base.log.warn(format!("iommu {}: the invalidation queue has stopped", self.index)),
         }
@@ -119,14 +131,22 @@ impl Unit {
         self.base.cores.ground.poke(self.status.start, &ticket.to_le_bytes());
         cpu.load_u32(self.status.start);
         let now = self.base.cores.now();
-        // The way of the lock from its last holder is part of what the next one takes.
-        let taken = asked.max(self.released.replace(cpu.now()));
-        self.held.add(now, taken.min(cpu.now()), cpu.now());
         let (core, mut waited) = (usize::from(cpu.id().0), self.base.waited.borrow_mut());
         if waited.len() <= core {
             waited.resize_with(core + 1, Spent::default);
         }
         waited[core].add_behind(now, asked, cpu.now().since(asked));
+        drop(waited);
+        self.let_go(cpu, asked, lock);
+    }
+
+    /// Lets others have the queue, which this core wanted at `asked`, if it still holds it.
+    fn let_go(&self, cpu: &Cpu, asked: Time, lock: Option<SpinLockGuard<'_>>) {
+        if lock.is_some() {
+            // The way of the lock from its last holder is part of what the next one takes.
+            let taken = asked.max(self.released.replace(cpu.now()));
+            self.held.add(self.base.cores.now(), taken.min(cpu.now()), cpu.now());
+        }
     }
 
     /// Invalidates the translations of a range of pages.

@@ -180,9 +180,13 @@ pub(crate) struct Frames<'a> {
 
 impl FrameAllocator for Frames<'_> {
     fn allocate_frame(&mut self) -> Option<HostPhysical> {
+        self.allocate_frames(0)
+    }
+
+    fn allocate_frames(&mut self, order: u8) -> Option<HostPhysical> {
         let preferred = usize::from(self.node.0);
         let nodes = &mut self.pages.nodes;
-        let frame = nodes[preferred].take(0).or_else(|| nodes.iter_mut().find_map(|n| n.take(0)));
+        let frame = nodes[preferred].take(order).or_else(|| nodes.iter_mut().find_map(|n| n.take(order)));
         frame.map(HostPhysical::new)
     }
 }

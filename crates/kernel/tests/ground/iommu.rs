@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use kernel::IommuTables;
 use units::HostPhysical;
 use wire::pcie::Bdf;
-use wire::vtd::Features;
 use wire::vtd::tables::TableMemory;
+use wire::vtd::{Features, TableFormat};
 
 use super::plain::Memory;
 
 pub const FEATURES: Features = Features {
+    format: TableFormat::VtD,
     host_address_bits: 46,
     five_level: false,
     pages_2mib: false,

@@ -4,7 +4,7 @@ use crate::figure::Figure;
 use crate::link::PAGE_BYTES;
 use crate::read::{Check, record};
 use crate::scalar::Count;
-use settings::{IotlbReplacement, PipelineOrder};
+use settings::{IommuKind, IotlbReplacement, PipelineOrder};
 use units::{Bytes, Duration};
 
 record! {
@@ -67,6 +67,8 @@ record! {
 record! {
     /// An IOMMU. The scenario decides whether it translates, and with which page sizes.
     pub struct Iommu {
+        /// Whose it is; VT-d if not given.
+        kind: Option<Figure<IommuKind>>,
         /// Supported page sizes.
         page_sizes: Figure<Vec<Bytes>>,
         /// Its translation cache.
@@ -134,6 +136,14 @@ record! {
             "page_sizes",
             "1 GiB without 2 MiB",
             "4 KiB; 4 KiB and 2 MiB; 4 KiB, 2 MiB and 1 GiB",
+        );
+        let kind = iommu.kind.as_ref().map_or(IommuKind::VtD, |kind| kind.value);
+        let posts = iommu.posts_interrupts.as_ref().is_some_and(|posts| posts.value);
+        check.require(
+            kind != IommuKind::SmmuV3 || !posts,
+            "posts_interrupts",
+            "an SMMU translates no interrupts",
+            "false with `kind = \"smmu-v3\"`",
         );
         check.require_bytes("read_unit", iommu.read_unit.value, (Bytes::new(64), Bytes::kib(4)));
         if let Some(region) = &iommu.serialised_walk_region {

@@ -75,7 +75,7 @@ pub fn map(
     let Some(iommu) = host.iommus.get_mut(node.index()) else { return Ok(()) };
     let memory = host.memory.bytes_mut();
     let start = ranges[0].base + FRAMES_FROM;
-    let mut domains = FixedDomains::new(memory, start)?;
+    let mut domains = FixedDomains::new(memory, start, iommu.features())?;
     for (card, buffer) in cards {
         buffer.addresses = std::array::from_fn(|index| first + index as u64 * CHUNK_BYTES);
         let chunks = std::iter::zip(buffer.addresses, buffer.chunks);

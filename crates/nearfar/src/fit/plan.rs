@@ -150,6 +150,10 @@ pub const BY_HAND: &[(&str, &str)] = &[
     ("host.interconnect.home_agent", "no row tells it from latency"),
     ("host.iommu.page_sizes", "read off whether any window shows misses"),
     ("host.iommu.iotlb.ways", "rows of random pages do not tell it"),
+    (
+        "host.iommu.invalidation_latency",
+        "drives under a kernel that unmaps fix it; pcie-bench unmaps nothing",
+    ),
     ("host.dram.access_spread", "shows among the samples of a row, not in its median or mean"),
     ("host.dram.row_idle", "one cold latency row and one cold bandwidth row bound it from either side"),
     (

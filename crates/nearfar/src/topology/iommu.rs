@@ -1,7 +1,9 @@
 //! Builds IOMMUs from a machine file.
 
 use engine::Seed;
-use hardware::iommu::{Geometry, Iommu, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError};
+use hardware::iommu::{
+    Geometry, Iommu, IommuKind, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError,
+};
 use hardware::memory::NodeId;
 use units::{Bytes, Duration};
 
@@ -21,6 +23,7 @@ pub fn iommu_params(file: &machine::Iommu) -> IommuParams {
     let (iotlb, caches) = (&file.iotlb, &file.structure_caches);
     let lru = |entries| Geometry::fully_associative(entries, IotlbReplacement::Lru);
     plain!(file => IommuParams {
+        kind: given(&file.kind, IommuKind::VtD),
         iotlb: plain!(iotlb => Geometry {
             entries,
             // The IOMMU model encodes "fully associative" as zero ways.

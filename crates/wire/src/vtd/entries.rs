@@ -8,7 +8,7 @@
 //! ```
 
 use super::fault::FaultReason;
-use super::ids::{DomainId, PageSize, Permissions};
+use super::ids::{DomainId, PageSize, Permissions, TableFormat};
 use units::{HostPhysical, Iova};
 
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -17,6 +17,8 @@ const LARGE: u64 = 1 << 7;
 /// IOMMU features that decide which bits are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
+    /// Formats of tables and commands.
+    pub format: TableFormat,
     /// Width of host-physical addresses in bits.
     pub host_address_bits: u8,
     /// Five-level tables are supported.
@@ -30,8 +32,9 @@ pub struct Features {
 }
 
 impl Features {
-    /// All features, with 52 address bits.
+    /// All features of VT-d, with 52 address bits.
     pub const ALL: Self = Self {
+        format: TableFormat::VtD,
         host_address_bits: 52,
         five_level: true,
         pages_2mib: true,

@@ -6,6 +6,18 @@ use units::Bytes;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct DomainId(pub u16);
 
+/// In which formats an IOMMU reads its tables and commands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum TableFormat {
+    /// Intel's VT-d, legacy mode.
+    #[default]
+    VtD,
+    /// AMD's IOMMU, host page tables.
+    AmdVi,
+    /// Arm's SMMUv3, stage 1.
+    SmmuV3,
+}
+
 /// Kind of memory access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Access {

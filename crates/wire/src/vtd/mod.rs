@@ -4,7 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `entries` | root, context and page table entries |
-//! | `tables` | software's side: building and editing these tables |
+//! | `tables` | software's side: building and editing tables, of the other formats as well |
 //! | `interrupt` | messages, interrupt remapping table entries, posted interrupts |
 //! | `invalidation` | invalidation descriptors |
 //! | `fault` | fault reasons |
@@ -19,7 +19,7 @@ pub mod tables;
 
 pub use entries::{ContextEntry, Features, PageEntry, RootEntry, TranslationType, entry_offset, level_shift};
 pub use fault::FaultReason;
-pub use ids::{Access, DomainId, PageSize, Permissions};
+pub use ids::{Access, DomainId, PageSize, Permissions, TableFormat};
 pub use interrupt::{
     Delivery, DeliveryMode, Interrupt, InterruptEntry, InterruptTable, MsiMessage, PostedDescriptor,
     PostedInterrupt, SourceCheck,

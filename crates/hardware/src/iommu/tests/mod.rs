@@ -2,6 +2,7 @@
 
 mod ats;
 mod faults;
+mod formats;
 mod interrupts;
 mod invalidations;
 mod properties;
@@ -11,6 +12,7 @@ use super::*;
 use crate::memory::{MemoryRange, NodeId, PhysicalMemory};
 use engine::Seed;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
+use wire::iommu::encode_command;
 use wire::pcie::Bdf;
 use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable};
 use wire::vtd::*;
@@ -42,8 +44,14 @@ struct Frames(u64);
 
 impl FrameAllocator for Frames {
     fn allocate_frame(&mut self) -> Option<HostPhysical> {
-        self.0 += 0x1000;
-        (self.0 <= 16 << 20).then(|| HostPhysical::new(self.0 - 0x1000))
+        self.allocate_frames(0)
+    }
+
+    fn allocate_frames(&mut self, order: u8) -> Option<HostPhysical> {
+        let bytes = 0x1000 << order;
+        let first = self.0.next_multiple_of(bytes);
+        self.0 = first + bytes;
+        (self.0 <= 16 << 20).then(|| HostPhysical::new(first))
     }
 }
 
@@ -67,7 +75,7 @@ impl Machine {
         let mut memory = FlatMemory { bytes: PhysicalMemory::new(&[(NodeId(0), range)]), reads: Vec::new() };
         let mut frames = Frames(1 << 20);
         let mut iommu = Iommu::new(params, NodeId(0), Seed::new(42)).unwrap();
-        let contexts = ContextTables::new(&mut memory.bytes, &mut frames).unwrap();
+        let contexts = ContextTables::new(&mut memory.bytes, &mut frames, iommu.features()).unwrap();
         let table = PageTable::new(&mut memory.bytes, &mut frames, 4, iommu.features()).unwrap();
         iommu.set_root_table(contexts.root());
         iommu.set_enabled(true);
@@ -113,7 +121,7 @@ impl Machine {
     /// Adds descriptors to the queue and rings the doorbell.
     fn submit(&mut self, now: Time, descriptors: &[InvalidationDescriptor]) {
         for d in descriptors {
-            let [low, high] = d.encode();
+            let [low, high] = encode_command(*d, self.iommu.params().format()).unwrap();
             self.memory.bytes.write_u64(QUEUE + self.tail, low).unwrap();
             self.memory.bytes.write_u64(QUEUE + self.tail + 8, high).unwrap();
             self.tail = (self.tail + 16) % 4096;

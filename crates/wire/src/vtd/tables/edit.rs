@@ -111,14 +111,14 @@ impl PageTable {
             match (entry, leaf) {
                 (PageEntry::Absent, Some(size)) => {
                     let frame = HostPhysical::new(frame);
-                    let word = PageEntry::Leaf { frame, size, permissions: run.permissions }.encode();
-                    set_word(run.memory, place, word)?;
+                    let entry = PageEntry::Leaf { frame, size, permissions: run.permissions };
+                    set_word(run.memory, place, self.word(entry, level))?;
                     run.written += 1;
                 }
                 (PageEntry::Absent, None) => {
                     let below = new_table(run.memory, run.frames)?;
                     let entry = PageEntry::Table { table: below, permissions: Permissions::READ_WRITE };
-                    set_word(run.memory, place, entry.encode())?;
+                    set_word(run.memory, place, self.word(entry, level))?;
                     run.written += 1;
                     self.map_in(run, below, level - 1, at, stop, frame)?;
                 }
@@ -150,21 +150,21 @@ impl PageTable {
             match self.entry(memory, table, level, at)? {
                 PageEntry::Absent => {}
                 PageEntry::Leaf { size, .. } if whole => {
-                    set_word(memory, place, PageEntry::Absent.encode())?;
+                    set_word(memory, place, self.word(PageEntry::Absent, level))?;
                     done.bytes += size.bytes();
                     done.entries_written += 1;
                 }
                 PageEntry::Leaf { frame, permissions, .. } => {
                     let below = self.split(memory, frames, level - 1, frame, permissions)?;
                     let entry = PageEntry::Table { table: below, permissions: Permissions::READ_WRITE };
-                    set_word(memory, place, entry.encode())?;
+                    set_word(memory, place, self.word(entry, level))?;
                     done.entries_written += 513;
                     self.unmap_in(memory, frames, below, level - 1, at, stop, done)?;
                 }
                 PageEntry::Table { table: below, .. } => {
                     self.unmap_in(memory, frames, below, level - 1, at, stop, done)?;
                     if whole && !done.keep_tables {
-                        set_word(memory, place, PageEntry::Absent.encode())?;
+                        set_word(memory, place, self.word(PageEntry::Absent, level))?;
                         done.entries_written += 1;
                         done.tables.push(below);
                     }
@@ -187,7 +187,7 @@ impl PageTable {
         let size = if level == 1 { PageSize::Size4KiB } else { PageSize::Size2MiB };
         for n in 0..512 {
             let leaf = PageEntry::Leaf { frame: frame + n * size.get(), size, permissions };
-            set_word(memory, table + n * 8, leaf.encode())?;
+            set_word(memory, table + n * 8, self.word(leaf, level))?;
         }
         Ok(table)
     }

@@ -22,6 +22,11 @@ pub const TABLE_BYTES: u64 = 4096;
 pub trait FrameAllocator {
     /// Returns a free, 4 KiB-aligned frame of 4 KiB with arbitrary content.
     fn allocate_frame(&mut self) -> Option<HostPhysical>;
+
+    /// Returns 2^`order` such frames in a row, aligned to their size; `None` where only single ones are given.
+    fn allocate_frames(&mut self, order: u8) -> Option<HostPhysical> {
+        if order == 0 { self.allocate_frame() } else { None }
+    }
 }
 
 /// Memory that the tables are in.
@@ -50,9 +55,22 @@ fn new_table(
     memory: &mut (impl TableMemory + ?Sized),
     frames: &mut (impl FrameAllocator + ?Sized),
 ) -> Result<HostPhysical, TableError> {
-    let at = frames.allocate_frame().ok_or(TableError::NoFrame)?;
-    let cleared = memory.write(at, &[0; TABLE_BYTES as usize]);
-    cleared.then_some(at).ok_or(TableError::NotMemory { at })
+    new_tables(memory, frames, 0)
+}
+
+/// Allocates 2^`order` tables in a row and clears them.
+fn new_tables(
+    memory: &mut (impl TableMemory + ?Sized),
+    frames: &mut (impl FrameAllocator + ?Sized),
+    order: u8,
+) -> Result<HostPhysical, TableError> {
+    let at = frames.allocate_frames(order).ok_or(TableError::NoFrame)?;
+    for n in 0..1u64 << order {
+        if !memory.write(at + n * TABLE_BYTES, &[0; TABLE_BYTES as usize]) {
+            return Err(TableError::NotMemory { at });
+        }
+    }
+    Ok(at)
 }
 
 /// Errors of table edits.

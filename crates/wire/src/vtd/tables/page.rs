@@ -3,6 +3,7 @@
 use super::super::entries::{ContextEntry, Features, PageEntry, TranslationType, entry_offset, level_shift};
 use super::super::ids::{DomainId, PageSize, Permissions};
 use super::{FrameAllocator, TableError, TableMemory, new_table, word};
+use crate::iommu::{decode_page, encode_page};
 use units::{Bytes, HostPhysical, Iova};
 
 /// Result of a software walk.
@@ -159,6 +160,11 @@ impl PageTable {
         Ok(found)
     }
 
+    /// The word of an entry in a table of `level`.
+    pub(super) const fn word(&self, entry: PageEntry, level: u8) -> u64 {
+        encode_page(entry, level, self.features.format)
+    }
+
     pub(super) fn entry(
         &self,
         memory: &(impl TableMemory + ?Sized),
@@ -168,7 +174,7 @@ impl PageTable {
     ) -> Result<PageEntry, TableError> {
         let iova = Iova::new(at);
         let word = word(memory, table + entry_offset(iova, level))?;
-        PageEntry::decode(word, level, self.features).map_err(|_| TableError::Corrupt { iova, level })
+        decode_page(word, level, self.features).map_err(|_| TableError::Corrupt { iova, level })
     }
 
     fn collect(
