@@ -136,7 +136,7 @@ fn same(a: &str, b: &str) -> bool {
 }
 
 /// CPU generations: pcie-bench's short name, name in machine files, and order.
-const GENERATIONS: [(&str, &str, u32); 16] = [
+const GENERATIONS: [(&str, &str, u32); 17] = [
     ("snb", "sandy-bridge", 0),
     ("ib", "ivy-bridge", 1),
     ("ivb", "ivy-bridge", 1),
@@ -153,6 +153,7 @@ const GENERATIONS: [(&str, &str, u32); 16] = [
     ("zen3", "zen-3", OTHER_VENDOR + 2),
     ("zen4", "zen-4", OTHER_VENDOR + 3),
     ("zen5", "zen-5", OTHER_VENDOR + 4),
+    ("grace", "neoverse-v2", 2 * OTHER_VENDOR),
 ];
 /// Where another vendor's generations begin: farther than all of one.
 const OTHER_VENDOR: u32 = 40;
