@@ -67,35 +67,35 @@ impl KernelName {
         Some(Self { host: *host, name: name.clone(), said: entry.what.clone(), of })
     }
 
-    fn check(&self, host: &HostSetup, devices: &KernelDevices) -> Result<(), Diagnostic> {
+    /// What is wrong with it, if anything.
+    fn fault(&self, host: &HostSetup, devices: &KernelDevices) -> Option<Diagnostic> {
         let name = self.name.as_str();
         let is_disk = devices.disks.iter().any(|(own, id)| is_disk(name, own, id.as_deref()));
         let may_be = is_disk || devices.awaits_drives && name.starts_with("nvme");
         let disks = devices.disks.iter().map(|(name, _)| name.as_str());
-        let wrong = |message: String, help| Err(Diagnostic::new(&self.said.place, message).help(help));
-        match &self.of {
+        let (place, message, help) = match &self.of {
             NamedDevice::Disk if !may_be => {
                 let help = format!("the host's block devices are {}", suggest::list(disks));
-                wrong(format!("there is no block device `{name}`"), help)
+                (&self.said.place, format!("there is no block device `{name}`"), help)
             }
             NamedDevice::WithInterrupts => {
                 let members = host.teams.iter().flat_map(|team| &team.members);
                 let nets = host.interfaces.iter().chain(members).map(|interface| interface.name.as_str());
                 if may_be || nets.clone().any(|own| own == name) {
-                    return Ok(());
+                    return None;
                 }
                 let help = suggest::among(name, nets.chain(disks), "the host's are");
-                wrong(format!("there is no device `{name}`"), help)
+                (&self.said.place, format!("there is no device `{name}`"), help)
             }
             NamedDevice::Net(setting, value) => {
                 // One that comes later refuses what it cannot be itself.
-                let Some(net) = devices.nets.iter().find(|net| net.name == name) else { return Ok(()) };
-                let refused =
-                    |help| Diagnostic::new(&value.place, cannot_be(setting.name(), value)).help(help);
-                setting.check((net.max_mtu, net.rx_queues)).map_err(refused)
+                let net = devices.nets.iter().find(|net| net.name == name)?;
+                let help = setting.check((net.max_mtu, net.rx_queues)).err()?;
+                (&value.place, cannot_be(setting.name(), value), help)
             }
-            NamedDevice::Disk => Ok(()),
-        }
+            NamedDevice::Disk => return None,
+        };
+        Some(Diagnostic::new(place, message).help(help))
     }
 }
 
@@ -108,8 +108,8 @@ pub(crate) fn check(
     hosts: &[HostSetup],
     devices: &[KernelDevices],
 ) -> Result<(), Diagnostics> {
-    let check = |name: &KernelName| name.check(&hosts[name.host], &devices[name.host]);
-    match names.iter().filter_map(|name| check(name).err()).collect::<Vec<_>>() {
+    let fault = |name: &KernelName| name.fault(&hosts[name.host], &devices[name.host]);
+    match names.iter().filter_map(fault).collect::<Vec<_>>() {
         wrong if wrong.is_empty() => Ok(()),
         wrong => Err(Diagnostics::new(wrong)),
     }

@@ -22,7 +22,8 @@ pub struct PortAddress {
 /// # Errors
 /// If an address is invalid, or if there are more than ports.
 pub(crate) fn ports(
-    (macs, addresses): (Option<&Placed<Several<String>>>, Option<&Placed<Several<String>>>),
+    macs: Option<&Placed<Several<String>>>,
+    addresses: Option<&Placed<Several<String>>>,
     count: u32,
 ) -> Result<Vec<PortAddress>, Diagnostics> {
     let macs = each(macs, count, mac)?;

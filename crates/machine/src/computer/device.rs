@@ -424,7 +424,7 @@ impl DeviceSetup {
                 );
             }
         }
-        let ports = crate::port::ports((entry.mac.as_ref(), entry.address.as_ref()), ports * links)?;
+        let ports = crate::port::ports(entry.mac.as_ref(), entry.address.as_ref(), ports * links)?;
         let name = entry.name.as_ref().map(|name| name.value.clone());
         let is_plugged = entry.plugged.unwrap_or(true);
         Ok(Self { name, is_plugged, links: Vec::new(), kind, vfs, ports })

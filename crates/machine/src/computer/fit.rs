@@ -48,12 +48,12 @@ fn check_nics(driver: &Placed<NicDriverEntry>, host: &HostSetup, wrong: &mut Vec
         let help = "leave `nic_driver` out, or add a `[[host.device]]` with `nic`";
         return complain(wrong, driver, format!("host `{name}` has no NIC"), help);
     }
-    if let Some(given) = driver.user_space.as_ref().filter(|given| given.value) {
-        if host.vms.iter().any(|vm| vm.nic.is_some()) {
-            let what = "an `uplink` of its virtual machines";
-            let message = format!("`user_space`: the kernel of host `{name}` needs its NICs for {what}");
-            complain(wrong, given, message, "leave `user_space` out");
-        }
+    if let Some(given) = driver.user_space.as_ref().filter(|given| given.value)
+        && host.vms.iter().any(|vm| vm.nic.is_some())
+    {
+        let what = "an `uplink` of its virtual machines";
+        let message = format!("`user_space`: the kernel of host `{name}` needs its NICs for {what}");
+        complain(wrong, given, message, "leave `user_space` out");
     }
     let most = nics.iter().map(|nic| most_channels(nic, host.cores())).max().unwrap_or(1);
     if let Some(channels) = driver.channels.as_ref().filter(|channels| channels.value.get() > most) {
