@@ -337,3 +337,15 @@ fn a_small_write_buffer_binds() {
     let (read, _) = run("16 KiB", "randread");
     assert!(what(&read).is_none_or(|(kind, ..)| kind != Kind::Buffer), "{read}");
 }
+
+/// A program that enables a drive itself takes long to do so, and is told what binds while it measures.
+#[test]
+fn what_binds_is_of_the_time_that_is_measured() {
+    let lines =
+        "[host.nvme_driver]\nuser_space = true\n[[host.device]]\nname = \"d\"\ndrive = \"optane-900p\"\n";
+    let run = "spdk_nvme_perf -q 32 -o 4096 -w randread -t 0.002";
+    let text = [HEAD, &host("a", "dell-t430", lines), &program("a", "0", run)].concat();
+    let (binding, _) = bindings(&text, "iops").remove(0);
+    let (kind, host, place) = what(&binding).unwrap_or_else(|| panic!("{binding}"));
+    assert!((kind, host) == (Kind::Device, "a") && place.starts_with("d/"), "{binding}");
+}

@@ -64,7 +64,7 @@ impl Program for LatMemRd {
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let Environment { kernel, seed, .. } = environment;
+            let Environment { kernel, seed, span, .. } = environment;
             let bytes = (self.size << 20).next_multiple_of(PIECE);
             let memory = Scattered::take(&*kernel, &cpu, bytes, Policy::Task);
             let memory = memory.map_err(|error| Failure::about("malloc", error))?;
@@ -79,9 +79,11 @@ impl Program for LatMemRd {
             let half = order.len() / 2;
             let middle = self.walk(&cpu, order[0], half).await;
             cpu.sync().await;
+            span.begin();
             let began = cpu.now();
             let end = self.walk(&cpu, middle, order.len() - half).await;
             let took = cpu.now().since(began);
+            span.end();
             memory.free(&*kernel, &cpu);
             if end != order[0] {
                 return Err(Failure("the chain does not lead back to its beginning".into()));
