@@ -162,14 +162,14 @@ pub enum RecordingError {
 
 /// A recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recording {
+pub struct GuestRecording {
     /// What it is of.
     pub head: RecordingHead,
     /// What happened, in order.
     pub steps: Vec<RecordedStep>,
 }
 
-impl Recording {
+impl GuestRecording {
     /// Reads a file.
     ///
     /// # Errors
@@ -233,13 +233,13 @@ struct RecordingFile {
 }
 
 /// Keeps what happens, until the disk is full.
-pub struct Recorder {
+pub struct StepRecorder {
     file: RefCell<Result<RecordingFile, Option<io::Error>>>,
     /// Number of a host's function by its address.
     numbers: BTreeMap<(usize, u16), u16>,
 }
 
-impl Recorder {
+impl StepRecorder {
     /// Begins a recording, of functions at these addresses of their hosts.
     ///
     /// # Errors
@@ -294,7 +294,7 @@ impl Recorder {
 /// Keeps what one host's devices do to its guest's memory.
 pub struct MemoryRecorder {
     /// Where it is kept.
-    pub recorder: Rc<Recorder>,
+    pub recorder: Rc<StepRecorder>,
     /// The host.
     pub host: usize,
 }
@@ -318,13 +318,13 @@ impl MemoryRecorder {
 /// Keeps what one function's guest does.
 #[derive(Clone)]
 pub struct FunctionRecorder {
-    recorder: Rc<Recorder>,
+    recorder: Rc<StepRecorder>,
     function: u16,
 }
 
 impl FunctionRecorder {
     /// For the function with this number.
-    pub fn new(recorder: &Rc<Recorder>, function: usize) -> Self {
+    pub fn new(recorder: &Rc<StepRecorder>, function: usize) -> Self {
         Self { recorder: Rc::clone(recorder), function: function as u16 }
     }
 
@@ -354,7 +354,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.rec");
         let (drive, nic) = (Bdf::new(1, 0, 0), Bdf::new(2, 0, 0));
-        let recorder = Rc::new(Recorder::new(&path, &head(), &[(0, drive), (0, nic)]).unwrap());
+        let recorder = Rc::new(StepRecorder::new(&path, &head(), &[(0, drive), (0, nic)]).unwrap());
         let memory = MemoryRecorder { recorder: Rc::clone(&recorder), host: 0 };
         memory.fetched(nic, 0x1000, &[1, 2, 3]);
         memory.stored(Bdf::new(1, 7, 0), 0x2000, 64);
@@ -367,11 +367,11 @@ mod tests {
             RecordedStep::Stored { function: 0, address: 0x2000, length: 64 },
             RecordedStep::Interrupted { function: 1, vector: 3, at: 7 },
         ];
-        assert_eq!(Recording::open(&path).unwrap(), Recording { head: head(), steps });
+        assert_eq!(GuestRecording::open(&path).unwrap(), GuestRecording { head: head(), steps });
         let bytes = std::fs::read(&path).unwrap();
         for length in 0..bytes.len() {
-            assert!(Recording::read(&bytes[..length]).is_err(), "{length} bytes");
+            assert!(GuestRecording::read(&bytes[..length]).is_err(), "{length} bytes");
         }
-        assert!(matches!(Recording::read(&b"name = 1"[..]), Err(RecordingError::NoRecording)));
+        assert!(matches!(GuestRecording::read(&b"name = 1"[..]), Err(RecordingError::NoRecording)));
     }
 }

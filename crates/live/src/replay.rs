@@ -25,7 +25,7 @@ use crate::LiveError;
 use crate::driver::{LiveDriver, Present};
 use crate::function::LiveFunction;
 use crate::memory::LiveMemory;
-use crate::recording::{ManagementAct, RecordedStep, Recording};
+use crate::recording::{GuestRecording, ManagementAct, RecordedStep};
 use crate::server::names;
 
 /// A core that works for longer than this between two accesses has nothing to do meanwhile: others may run there.
@@ -137,7 +137,7 @@ struct Script {
 }
 
 impl Script {
-    fn of(recording: &Recording, hosts: usize) -> Self {
+    fn of(recording: &GuestRecording, hosts: usize) -> Self {
         let functions = &recording.head.functions;
         let mut guests: Vec<GuestSoFar> = (0..hosts).map(|_| GuestSoFar::default()).collect();
         let mut counts = vec![FunctionCounts::default(); functions.len()];
@@ -225,7 +225,7 @@ impl Script {
 }
 
 /// How many steps each host's guest takes in a replay.
-pub fn guest_steps(recording: &Recording, hosts: usize) -> Vec<usize> {
+pub fn guest_steps(recording: &GuestRecording, hosts: usize) -> Vec<usize> {
     Script::of(recording, hosts).guests.iter().map(Vec::len).collect()
 }
 
@@ -386,7 +386,7 @@ impl OutsideMemory for ReplayedMemory {
 }
 
 /// A guest that does what is in its script.
-struct Player {
+struct GuestPlayer {
     host: usize,
     steps: Vec<GuestStep>,
     functions: Vec<Option<(Rc<LiveFunction>, Option<Bdf>)>>,
@@ -398,7 +398,7 @@ struct Player {
     other: RefCell<BTreeSet<(u16, u32, u64)>>,
 }
 
-impl Player {
+impl GuestPlayer {
     fn waits_for(&self, now: Time, what: String) {
         self.state.waits.borrow_mut()[self.host] = Some((now, what));
     }
@@ -531,7 +531,7 @@ impl Player {
 ///
 /// # Errors
 /// If the scenario has not the functions that were recorded, or cannot be simulated.
-pub fn replay(setup: &ComputerSetup, recording: &Recording, work: f64) -> Result<Replayed, LiveError> {
+pub fn replay(setup: &ComputerSetup, recording: &GuestRecording, work: f64) -> Result<Replayed, LiveError> {
     let hosts: Vec<(Rc<LiveMemory>, Present)> = setup.hosts.iter().map(|_| Default::default()).collect();
     let drivers = |host: &HostSetup| {
         let number = setup.hosts.iter().position(|own| own.name == host.name).filter(|_| host.live)?;
@@ -581,7 +581,7 @@ pub fn replay(setup: &ComputerSetup, recording: &Recording, work: f64) -> Result
         let names: Vec<String> = known.iter().map(|(_, name)| name.clone()).collect();
         let mut playing = Vec::new();
         for (host, steps) in script.guests.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
-            let player = Player {
+            let player = GuestPlayer {
                 host,
                 steps,
                 functions: functions.clone(),
@@ -616,7 +616,7 @@ pub fn replay(setup: &ComputerSetup, recording: &Recording, work: f64) -> Result
 }
 
 /// Starts a guest on a core near its first function.
-fn start(kernel: &Kernel, player: Player) -> Completion<()> {
+fn start(kernel: &Kernel, player: GuestPlayer) -> Completion<()> {
     let first = player.steps.first().map_or(0, |step| usize::from(step.function));
     let near =
         player.functions.get(first).and_then(Option::as_ref).map(|(function, _)| function.device.node());
@@ -654,11 +654,11 @@ mod tests {
     use super::*;
     use crate::recording::RecordingHead;
 
-    fn recording(steps: Vec<RecordedStep>) -> Recording {
+    fn recording(steps: Vec<RecordedStep>) -> GuestRecording {
         let functions = vec![(0, "a-drive0".to_owned()), (0, "a-nic0".to_owned())];
         let (path, scenario) = (String::new(), String::new());
         let head = RecordingHead { path, scenario, changes: Vec::new(), instruction_ns: Some(1), functions };
-        Recording { head, steps }
+        GuestRecording { head, steps }
     }
 
     /// An access waits for interrupts that had come, and works for as long as had passed since; looks at memory are seen by

@@ -20,7 +20,7 @@ use crate::driver::{LiveDriver, Present};
 use crate::function::{Attended, LiveFunction};
 use crate::lockstep::{self, GuestClock, GuestTime};
 use crate::memory::LiveMemory;
-use crate::recording::{FunctionRecorder, MemoryRecorder, Recorder, RecordingHead};
+use crate::recording::{FunctionRecorder, MemoryRecorder, RecordingHead, StepRecorder};
 use crate::sockets::LiveSocket;
 
 /// Most that the simulation advances between two looks at the sockets.
@@ -272,11 +272,11 @@ fn record(
     head: &RecordingHead,
     endpoints: &[LiveEndpoint],
     hosts: &[(Rc<LiveMemory>, Present)],
-) -> Result<Rc<Recorder>, LiveError> {
+) -> Result<Rc<StepRecorder>, LiveError> {
     let at = |of: &LiveEndpoint| (of.info.host, of.function.device.address().bdf);
     let functions = endpoints.iter().map(|of| (of.info.host as u16, of.info.name.clone())).collect();
     let head = RecordingHead { functions, ..head.clone() };
-    let recorder = Recorder::new(path, &head, &endpoints.iter().map(at).collect::<Vec<_>>());
+    let recorder = StepRecorder::new(path, &head, &endpoints.iter().map(at).collect::<Vec<_>>());
     let recorder = recorder.map_err(|problem| LiveError::Recording { path: path.to_owned(), problem })?;
     let recorder = Rc::new(recorder);
     for (host, (memory, _)) in hosts.iter().enumerate() {
@@ -368,7 +368,7 @@ pub struct Attendance<'a, 's> {
     hosts: &'a [(Rc<LiveMemory>, Present)],
     /// All functions of live hosts.
     pub endpoints: Vec<LiveEndpoint>,
-    recorder: Option<Rc<Recorder>>,
+    recorder: Option<Rc<StepRecorder>>,
     once: bool,
     has_served: bool,
     /// Until when kernels' logs have been told.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use live::recording::{RecordedStep, Recording, RecordingHead};
+use live::recording::{GuestRecording, RecordedStep, RecordingHead};
 use live::replay::replay;
 use live::server::LiveEvent;
 use live::{LiveClock, LiveError, LiveOutcome, ServeOptions, serve};
@@ -336,7 +336,7 @@ fn stores_of_a_line_leave_as_one_packet_where_guests_combine_them() {
 }
 
 /// What a client does to the drive in lock-step, recorded: it enables the controller, and looks until that is ready.
-fn recorded(folder: &Path) -> Recording {
+fn recorded(folder: &Path) -> GuestRecording {
     let file = folder.join("drive.rec");
     let (sockets, path) = (folder.join("sockets"), String::new());
     std::fs::create_dir(&sockets).unwrap();
@@ -371,7 +371,7 @@ fn recorded(folder: &Path) -> Recording {
         },
     );
     seen.unwrap().recorded.unwrap();
-    Recording::open(&file).unwrap()
+    GuestRecording::open(&file).unwrap()
 }
 
 /// The same machine takes as long as it did, and another link longer for the same accesses.
@@ -398,7 +398,7 @@ fn what_was_recorded_is_replayed() {
     let version = recording.steps.iter().position(is_version).unwrap();
     let one = &recording.steps[version..version + 2];
     let steps = (0..20).flat_map(|_| one.iter().cloned()).collect();
-    let reads = Recording { head: recording.head.clone(), steps };
+    let reads = GuestRecording { head: recording.head.clone(), steps };
     let quick = |setup: &ComputerSetup| replay(setup, &reads, 0.0).unwrap().took[1].as_ns_f64();
     let slow = changed("host.a.device.0.change.link.width", "1");
     let [slow, fast] = [slow, scenario("tools/live/nvme.toml")].map(|setup| quick(&setup));

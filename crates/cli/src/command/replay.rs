@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use live::recording::Recording;
+use live::recording::GuestRecording;
 use live::replay::{Replayed, ReplayedFunction, replay};
 use machine::ComputerSetup;
 use nearfar::experiment::Experiment;
@@ -61,7 +61,7 @@ fn factor(text: &str) -> Result<f64, String> {
 fn scenario(
     common: &Common,
     arguments: &ReplayArgs,
-    recording: &Recording,
+    recording: &GuestRecording,
 ) -> Result<ComputerSetup, Failure> {
     let library = input::library(common);
     let head = &recording.head;
@@ -92,7 +92,7 @@ fn scenario(
 
 pub fn run(common: &Common, arguments: &ReplayArgs) -> Result<ExitCode, Failure> {
     let shown = arguments.recording.display();
-    let recording = Recording::open(&arguments.recording)
+    let recording = GuestRecording::open(&arguments.recording)
         .map_err(|error| Failure::new(format!("{shown}: {error}; `nearfar live --record FILE` makes one")))?;
     let to_stdout = arguments.records.places(&[])?.to_stdout;
     let setup = scenario(common, arguments, &recording)?;
@@ -142,7 +142,7 @@ fn quantities(of: &ReplayedFunction) -> Vec<(&'static str, &'static str, [f64; 2
     all
 }
 
-fn show(recording: &Recording, replayed: &Replayed, work: f64) {
+fn show(recording: &GuestRecording, replayed: &Replayed, work: f64) {
     let is_timed = recording.head.instruction_ns.is_some();
     let header = ["", "recorded", "replayed", "change"];
     let mut table = TextTable::new(header, Fit::Fold(1)).numbers(1..4);
