@@ -47,7 +47,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("l2fwd -l 0-1 -- -p 0x3", "`dpdk-testpmd -l CORES -- --forward-mode=mac`"),
         ("pktgen -n 0", "a run ends"),
         ("OMP_NUM_THREADS=5 stream", "OMP_NUM_THREADS=4 at most"),
-        ("KMP_AFFINITY=compact stream", "`OMP_NUM_THREADS=4 stream`"),
+        ("KMP_AFFINITY=compact stream", "`GOMP_CPU_AFFINITY=0-3 stream`"),
         // What there is instead
         ("lspci -vv", "`nearfar tree SCENARIO`"),
         ("ib_write_bw", "there is no RDMA"),
