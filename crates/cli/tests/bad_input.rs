@@ -62,7 +62,7 @@ fn changes_that_cannot_be() {
     let folder = folder("changes-that-cannot-be");
     std::fs::write(folder.join("base.toml"), BASE).unwrap();
     for (set, words) in [
-        ("host.a.change.host.core.count=100000", "from 1 to 64"),
+        ("host.a.change.host.core.count=100000", "from 1 to 128"),
         ("host.a.change.host.core.frequency=\"1 Hz\"", "from 1 MHz to 100 GHz"),
         ("host.a.change.host.dram.size=\"1 TiB\"", "255 GiB for each of so many sockets"),
         ("host.a.change.host.dram.access=\"61 s\"", "60 s"),
