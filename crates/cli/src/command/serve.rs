@@ -90,7 +90,7 @@ pub struct LiveScene {
     #[arg(long)]
     counters: bool,
     /// Keep what guests and devices do in a file, for `nearfar replay`.
-    #[arg(long, value_name = "FILE", value_parser = output::binary)]
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_parser = output::binary)]
     record: Option<PathBuf>,
 }
 
