@@ -65,7 +65,9 @@ struct Common {
     /// Show no progress; only a note about work of minutes.
     #[arg(long, short, global = true, hide_short_help = true)]
     quiet: bool,
-    /// Show where results come from, too: version, seed, changes, and digests of all files. Output files always say so.
+    /// Show where results come from, too: version, seed, changes, and files.
+    ///
+    /// Output files always say so.
     #[arg(long, short, global = true)]
     verbose: bool,
     /// When messages are coloured.
