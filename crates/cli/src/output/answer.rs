@@ -23,7 +23,7 @@ pub fn headline(readings: &[Reading]) -> Option<&Reading> {
     // Of the same for several sizes, that of the last, which is the largest.
     let of_sizes = |first: &Reading| {
         let (_, what) = first.quantity.split_once(" B: ")?;
-        rates().filter(|rate| rate.quantity.split_once(" B: ").is_some_and(|(_, own)| own == what)).last()
+        rates().rfind(|rate| rate.quantity.split_once(" B: ").is_some_and(|(_, own)| own == what))
     };
     rates()
         .next()
