@@ -1,5 +1,5 @@
-//! What IOMMUs of all kinds read and kernels write, each in its own format ([`vtd`](crate::vtd), [`amdvi`](crate::amdvi),
-//! [`smmu`](crate::smmu)).
+//! What IOMMUs of all kinds read and kernels write, each in its own format ([`vtd`](crate::vtd), [`amdvi`],
+//! [`smmu`]).
 
 use crate::vtd::{FaultReason, Features, InvalidationDescriptor, PageEntry, TableFormat};
 use crate::{amdvi, smmu};
