@@ -376,9 +376,12 @@ impl ServedFunction for Attended<'_, '_> {
     }
 
     fn write(&mut self, region: u32, offset: u64, from: &[u8]) {
-        let (bytes, at) = (from.to_vec(), self.session.simulation().now().as_ps());
-        let from = bytes.clone();
-        self.function.keep(|function| RecordedStep::Write { function, region, offset, bytes, at });
+        let at = self.session.simulation().now().as_ps();
+        let from = from.to_vec();
+        self.function.keep(|function| {
+            let bytes = from.clone();
+            RecordedStep::Write { function, region, offset, bytes, at }
+        });
         self.run(async move |function, cpu| function.region_write(&cpu, region, offset, &from).await);
     }
 

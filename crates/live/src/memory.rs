@@ -52,11 +52,14 @@ impl LiveMemory {
     }
 
     fn with<R>(&self, requester: Bdf, access: impl FnOnce(&ClientMemory) -> R) -> Option<R> {
-        let maps = self.maps.borrow();
-        // Requesters behind an NTB have IDs of its bus, and may access what it may.
-        let adapter = Bdf::new(requester.bus(), 0, 0);
-        maps.get(&requester.bits()).or_else(|| maps.get(&adapter.bits())).map(access)
+        of_requester(&self.maps.borrow(), requester).map(access)
     }
+}
+
+/// What a requester has among functions by their IDs. Requesters behind an NTB have IDs of its bus, and what it has.
+pub fn of_requester<T>(functions: &BTreeMap<u16, T>, requester: Bdf) -> Option<&T> {
+    let adapter = Bdf::new(requester.bus(), 0, 0);
+    functions.get(&requester.bits()).or_else(|| functions.get(&adapter.bits()))
 }
 
 impl OutsideMemory for LiveMemory {

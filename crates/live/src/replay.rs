@@ -24,7 +24,7 @@ use wire::pcie::Bdf;
 use crate::LiveError;
 use crate::driver::{LiveDriver, Present};
 use crate::function::LiveFunction;
-use crate::memory::LiveMemory;
+use crate::memory::{LiveMemory, of_requester};
 use crate::recording::{GuestRecording, ManagementAct, RecordedStep};
 use crate::server::names;
 
@@ -335,8 +335,7 @@ struct ReplayedMemory {
 
 impl ReplayedMemory {
     fn number(&self, requester: Bdf) -> Option<u16> {
-        let adapter = Bdf::new(requester.bus(), 0, 0);
-        self.numbers.get(&requester.bits()).or_else(|| self.numbers.get(&adapter.bits())).copied()
+        of_requester(&self.numbers, requester).copied()
     }
 
     /// Keeps what a function read.
