@@ -61,10 +61,8 @@ record! {
         let engine = &gpu.copy_engine;
         let mut within = check.at("copy_engine");
         within.require_within("count", engine.count.value.get().into(), (1, 16), "copy engines are not possible");
-        // Some tags are reserved for fetching commands.
-        let most = gpu.link.tag_bits.value.tags().saturating_sub(GPU_OTHER_TAGS) / engine.count.value.get().max(1);
-        let what = "reads of each engine cannot be told apart by the link's `tag_bits`";
-        within.require_within("tags", engine.tags.value.get().into(), (1, most.into()), what);
+        let what = "reads of an engine cannot be told apart by the link's `tag_bits`";
+        within.require_within("tags", engine.tags.value.get().into(), (1, gpu.link_tags().into()), what);
         let writes = engine.writes.value.get().into();
         within.require_within("writes", writes, (1, 64), "writes of an engine are not modelled");
         let request = engine.read_request.value.get();
@@ -77,8 +75,21 @@ record! {
     }
 }
 
-/// Tags not available to the copy engines.
+/// Tags for fetching commands, which copies leave free.
 pub const GPU_OTHER_TAGS: u32 = 16;
+
+impl Gpu {
+    /// What the link has for copies.
+    fn link_tags(&self) -> u32 {
+        self.link.tag_bits.value.tags().saturating_sub(GPU_OTHER_TAGS)
+    }
+
+    /// Tags of all copy engines together.
+    pub fn copy_tags(&self) -> u32 {
+        let engine = &self.copy_engine;
+        self.link_tags().min(engine.tags.value.get() * engine.count.value.get())
+    }
+}
 
 impl Kindred for Gpu {
     const WORD: &'static str = "gpu";

@@ -296,8 +296,8 @@ fn strictly_ordered_writes_wait_at_the_root() {
     let fewer = rates("epyc-9575f", ["slot", "slot-b"], "change.host.root_complex.ordered_writes = 9");
     let emerald = rates("xeon-8592", ["slot", "slot.1"], "");
     assert!((zen[0] / fewer[0] - 19.0 / 9.0).abs() < 0.1, "{zen:?} {fewer:?}");
-    assert!(zen[0] < 20.0 && zen[1..].iter().all(|&rate| rate > 50.0), "{zen:?}");
-    assert!(emerald[3] < 20.0 && [0, 1, 2, 4].iter().all(|&n| emerald[n] > 50.0), "{emerald:?}");
+    assert!(zen[0] < 20.0 && zen[1..].iter().all(|&rate| rate > 40.0), "{zen:?}");
+    assert!(emerald[3] < 20.0 && [0, 1, 2, 4].iter().all(|&n| emerald[n] > 40.0), "{emerald:?}");
 }
 
 /// Sums of a ring take as long as each link carries what passes it, whatever the number of GPUs.

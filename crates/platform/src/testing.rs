@@ -49,6 +49,11 @@ pub struct Bench<D> {
 }
 
 impl World {
+    /// Number of reads that the device waits for.
+    pub fn reads_in_flight(&self) -> usize {
+        self.events.values().filter(|event| matches!(event, Event::Read(_))).count()
+    }
+
     fn at(&mut self, when: Time, event: Event) {
         self.number += 1;
         self.events.insert((when.max(self.now), self.number), event);

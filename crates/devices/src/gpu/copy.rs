@@ -45,6 +45,11 @@ struct CopyJob {
 }
 
 impl CopyJob {
+    /// Reads in flight.
+    fn reads(&self) -> u32 {
+        if matches!(self.from, Side::Bus(_)) { self.open } else { 0 }
+    }
+
     /// Whether it has more to write.
     fn can_write(&self) -> bool {
         !self.failed
@@ -65,6 +70,7 @@ struct Engine {
 pub(super) struct CopyEngines {
     engines: RefCell<Vec<Engine>>,
     tags: u32,
+    all_tags: u32,
     writes: u32,
     read_request: u64,
     scratch: RefCell<Vec<u8>>,
@@ -84,6 +90,7 @@ impl CopyEngines {
         Self {
             engines: RefCell::new((0..params.copy_engines).map(|_| Engine::default()).collect()),
             tags: params.tags.into(),
+            all_tags: params.all_tags.into(),
             writes: params.writes.into(),
             read_request: params.read_request.into(),
             scratch: RefCell::default(),
@@ -136,6 +143,9 @@ impl CopyEngines {
         let mut engines = self.engines.borrow_mut();
         let shares =
             engines.iter().filter(|engine| engine.job.as_ref().is_some_and(CopyJob::can_write)).count() > 1;
+        let of_others = engines.iter().enumerate().filter(|&(other, _)| other != index);
+        let taken: u32 = of_others.filter_map(|(_, engine)| engine.job.as_ref()).map(CopyJob::reads).sum();
+        let tags = self.tags.min(self.all_tags.saturating_sub(taken));
         let engine = &mut engines[index];
         let token = token_of(index, engine);
         let Some(job) = &mut engine.job else { return false };
@@ -143,7 +153,7 @@ impl CopyEngines {
         while !job.failed && job.begun < job.bytes {
             let left = job.bytes - job.begun;
             match (job.from, job.to) {
-                (Side::Bus(from), _) if job.open < self.tags => {
+                (Side::Bus(from), _) if job.open < tags => {
                     let at = from + job.begun;
                     let length = left.min(self.read_request - at % self.read_request);
                     // The token holds the index of the piece: pieces begin at multiples of the request size.
@@ -232,7 +242,11 @@ impl CopyEngines {
                 job.open -= 1;
             }
         });
-        index.is_some_and(|index| self.go_on(bus, memory, index))
+        // The next engine may have waited for the tag.
+        let count = self.engines.borrow().len();
+        index.is_some_and(|index| {
+            (1..=count).fold(false, |ended, n| self.go_on(bus, memory, (index + n) % count) | ended)
+        })
     }
 
     /// A write of a copy has left. Returns whether the copy has ended.

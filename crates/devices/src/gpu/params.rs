@@ -26,6 +26,8 @@ pub struct GpuParams {
     pub seed: u64,
     /// Maximum reads in flight per copy engine.
     pub tags: u16,
+    /// Maximum reads in flight of all copy engines together.
+    pub all_tags: u16,
     /// Bytes per read.
     pub read_request: u32,
     /// Writes of up to 4 KiB in flight per copy engine. With two, one is always queued, so that the link never idles.
@@ -76,6 +78,7 @@ impl GpuParams {
             copy_engines: 2,
             seed: 1,
             tags: 16,
+            all_tags: 32,
             read_request: 256,
             writes: 2,
             write_rate: None,

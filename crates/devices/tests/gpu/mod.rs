@@ -38,7 +38,10 @@ fn local(offset: u64) -> Place {
 
 impl Host {
     fn new() -> Self {
-        let params = GpuParams::example();
+        Self::of(GpuParams::example())
+    }
+
+    fn of(params: GpuParams) -> Self {
         let memory = params.memory.get();
         let gpu = Gpu::new(params).unwrap();
         let handle = gpu.handle();
@@ -150,6 +153,28 @@ proptest! {
         }
         prop_assert_eq!(gpu.fault(1), None);
     }
+}
+
+#[test]
+fn engines_share_the_tags_that_are_too_few_for_all() {
+    const BYTES: u64 = 200_000;
+    let all_tags = GpuParams::example().tags + 4;
+    let mut gpu = Host::of(GpuParams { all_tags, ..GpuParams::example() });
+    let bytes = content(BYTES as usize);
+    gpu.poke(DATA, &bytes);
+    for engine in [1, 2] {
+        let copy = GpuCommand::Copy { from: host(DATA), to: local(engine * BYTES), bytes: BYTES };
+        let done = GpuCommand::Release { at: host(SEMAPHORES + 16 * engine), value: 1 };
+        gpu.give(engine as usize, &[copy, done]);
+    }
+    let mut most = 0;
+    while gpu.bench.step() {
+        // One more reads commands.
+        most = most.max(gpu.bench.world.reads_in_flight());
+    }
+    assert!((usize::from(all_tags)..=usize::from(all_tags) + 1).contains(&most), "{most}");
+    assert!([1, 2].iter().all(|engine| gpu.word(SEMAPHORES + 16 * engine) == 1));
+    assert!([1, 2].iter().all(|engine| gpu.local(engine * BYTES, bytes.len()) == bytes));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> 
 /// The port of the GPU that a file describes.
 fn endpoint_params(gpu: &Gpu) -> EndpointParams {
     let engine = &gpu.copy_engine;
-    let tags = engine.tags.value.get() * engine.count.value.get() + GPU_OTHER_TAGS;
+    let tags = gpu.copy_tags() + GPU_OTHER_TAGS;
     EndpointParams {
         max_read_request: engine.read_request.plain(),
         issue_interval: engine.read_interval.value,
@@ -48,6 +48,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         aperture_most: controller.aperture_most.as_ref().map(|most| most.value),
         copy_engines: engine.count.plain(),
         tags: engine.tags.plain(),
+        all_tags: gpu.copy_tags() as u16,
         read_request: engine.read_request.plain(),
         writes: engine.writes.plain(),
         write_rate: engine.write_rate.plain(),
