@@ -306,10 +306,12 @@ mod tests {
             Command::Trace(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Draw(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
-            Command::Lend(arguments) => {
-                let command::lend::LendCommand::Cost(arguments) = &arguments.what;
-                scenario(&arguments.scenario, "--set", &arguments.set)
-            }
+            Command::Lend(arguments) => match &arguments.what {
+                command::lend::LendCommand::Cost(arguments) => {
+                    scenario(&arguments.scenario, "--set", &arguments.set)
+                }
+                _ => Ok(()),
+            },
             Command::P2p(arguments) if arguments.set.is_empty() => Ok(()),
             Command::P2p(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Sweep(arguments) => {

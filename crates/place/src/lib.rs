@@ -12,8 +12,10 @@
 //! | `plan` | all that was asked for, as writes |
 //! | `apply` | writes carried out, read back, undone |
 //! | `notify` | what systemd is told |
+//! | `exchange` | functions that are lent and borrowed by the module `linux/nearfar_lend` |
 
 mod apply;
+mod exchange;
 mod guests;
 mod notify;
 mod plan;
@@ -22,6 +24,7 @@ mod root;
 mod view;
 
 pub use apply::{PlaceError, UndoRecord, apply, undo};
+pub use exchange::{ExchangeError, FunctionOwner, LendingHost, SharedFunction};
 pub use guests::{GuestPlacer, LoadSample};
 pub use notify::{notify, watchdog};
 pub use plan::{AskedFor, HostPlan, PlannedWrite, WriteTarget, plan};

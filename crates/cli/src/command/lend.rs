@@ -1,21 +1,24 @@
-//! `nearfar lend`: what lending a device costs.
+//! `nearfar lend`: what lending a device costs, and lending between real hosts.
 
 use std::process::ExitCode;
 
 use nearfar::lend_cost::{self, CostRow, LendCost, ProgramCost};
+use place::LendingHost;
 use results::answer::{ComparedValue, is_time, sentence};
 use workloads::Reading;
 
+use super::exchange::{self, FunctionArgs, ListArgs, WatchArgs};
 use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable, answer};
 use crate::{Common, input, output, progress};
 
-/// Lent devices: what using a device of another host costs.
+/// Lent devices: what they cost, and lending between real hosts.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar lend cost lend-nvme                            a drive of the own host against the same, lent
-  nearfar lend cost lend-nvme --set program.1.bs=64k --json cost.json")]
+  nearfar lend offer 0000:01:00.0                        on a real host: its drive can be borrowed
+  nearfar lend borrow 01:00.0                            on the host at the other end of the cable")]
 pub struct LendArgs {
     #[command(subcommand)]
     pub what: LendCommand,
@@ -24,6 +27,16 @@ pub struct LendArgs {
 #[derive(clap::Subcommand)]
 pub enum LendCommand {
     Cost(LendCostArgs),
+    List(ListArgs),
+    /// Lend a function of this host: its driver gives it up.
+    Offer(FunctionArgs),
+    /// Take a lent function back, in use or not; its own driver has it again.
+    Revoke(FunctionArgs),
+    /// Borrow a function that the other host lends.
+    Borrow(FunctionArgs),
+    /// Return a borrowed function; refused while it is in use.
+    Return(FunctionArgs),
+    Watch(WatchArgs),
 }
 
 /// Own device against lent device, in one table: the scenario with its loan, and the same programs on the lender.
@@ -46,7 +59,18 @@ pub struct LendCostArgs {
 }
 
 pub fn run(common: &Common, arguments: &LendArgs) -> Result<ExitCode, Failure> {
-    let LendCommand::Cost(arguments) = &arguments.what;
+    match &arguments.what {
+        LendCommand::Cost(arguments) => cost(common, arguments),
+        LendCommand::List(arguments) => exchange::list(arguments),
+        LendCommand::Offer(function) => exchange::act(function, LendingHost::offer, "is lent"),
+        LendCommand::Revoke(function) => exchange::act(function, LendingHost::revoke, "is this host's again"),
+        LendCommand::Borrow(function) => exchange::act(function, LendingHost::borrow, "is borrowed"),
+        LendCommand::Return(function) => exchange::act(function, LendingHost::give_back, "is returned"),
+        LendCommand::Watch(arguments) => exchange::watch(arguments),
+    }
+}
+
+fn cost(common: &Common, arguments: &LendCostArgs) -> Result<ExitCode, Failure> {
     let mut places = arguments.records.places(&[])?;
     let library = input::library(common);
     let named = input::Named { scenario: &arguments.scenario, folder: None };

@@ -7,6 +7,7 @@ mod compare_tools;
 mod cost;
 pub mod diff;
 pub mod draw;
+pub mod exchange;
 pub mod export;
 pub mod fit;
 pub mod import;

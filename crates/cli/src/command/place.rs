@@ -68,7 +68,8 @@ pub struct PlaceArgs {
     json: Option<PathBuf>,
 }
 
-fn period(text: &str) -> Result<f64, String> {
+/// A number of seconds between two looks.
+pub fn period(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
     seconds.ok_or_else(|| format!("`{text}` is not a number of seconds from 0.01 to 3600"))
 }

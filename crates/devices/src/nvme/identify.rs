@@ -121,7 +121,10 @@ fn identify_controller(drive: &Drive, number: u16) -> IdentifyController {
 fn identify_namespace(drive: &Drive, namespace: &Namespace) -> IdentifyNamespace {
     let vendor = drive.params.ids.0;
     let formats = FORMATS.map(|block_shift| LbaFormat { block_shift, ..LbaFormat::default() });
-    let unique = u64::from(oui(vendor)) << 40 | u64::from(namespace.id);
+    // No two drives of a host share it; their serial numbers differ.
+    let extension =
+        u64::from(crc32fast::hash(drive.params.serial.as_bytes())) << 8 | u64::from(namespace.id as u8);
+    let unique = u64::from(oui(vendor)) << 40 | extension;
     IdentifyNamespace {
         size: namespace.blocks(),
         capacity: namespace.blocks(),
