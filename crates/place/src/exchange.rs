@@ -45,10 +45,14 @@ pub enum FunctionOwner {
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// There is no driver of adapters.
-    #[error("the module nearfar_lend is not loaded: `insmod nearfar_lend.ko` (linux/README.md says how it is built)")]
+    #[error(
+        "the module nearfar_lend is not loaded: `insmod nearfar_lend.ko` (linux/README.md says how it is built)"
+    )]
     NoModule,
     /// An adapter without a partner.
-    #[error("the other end of {0}'s cable does not answer: is it plugged in, and is the module loaded there? ({1})")]
+    #[error(
+        "the other end of {0}'s cable does not answer: is it plugged in, and is the module loaded there? ({1})"
+    )]
     NoPartner(String, io::Error),
     /// No such function.
     #[error("there is no function {0}{1}")]
@@ -104,24 +108,26 @@ impl LendingHost {
         format!("{}:{}", id("vendor"), id("device"))
     }
 
-    /// What is lent here, and through each adapter what the other host lends and this one has borrowed.
-    ///
-    /// # Errors
-    /// If an adapter's partner does not answer.
-    pub fn functions(&self) -> Result<Vec<SharedFunction>, ExchangeError> {
-        let offered = self.addresses(&format!("{DRIVERS}/{LENT}")).into_iter().map(|address| SharedFunction {
-            owner: FunctionOwner::This,
-            device: self.device(&format!("{DEVICES}/{address}")),
-            state: "offered".to_owned(),
-            adapter: None,
-            address,
-        });
-        let mut all: Vec<_> = offered.collect();
+    /// What is lent here, and through each adapter what the other host lends and this one has borrowed; and adapters whose
+    /// other end does not answer.
+    pub fn functions(&self) -> (Vec<SharedFunction>, Vec<ExchangeError>) {
+        let offered =
+            self.addresses(&format!("{DRIVERS}/{LENT}")).into_iter().map(|address| SharedFunction {
+                owner: FunctionOwner::This,
+                device: self.device(&format!("{DEVICES}/{address}")),
+                state: "offered".to_owned(),
+                adapter: None,
+                address,
+            });
+        let (mut all, mut problems): (Vec<_>, _) = (offered.collect(), Vec::new());
         for adapter in self.addresses(ADAPTERS) {
-            all.extend(self.remote(&adapter)?);
+            match self.remote(&adapter) {
+                Ok(lent) => all.extend(lent),
+                Err(problem) => problems.push(problem),
+            }
             all.extend(self.borrowed(&adapter));
         }
-        Ok(all)
+        (all, problems)
     }
 
     fn remote(&self, adapter: &str) -> Result<Vec<SharedFunction>, ExchangeError> {

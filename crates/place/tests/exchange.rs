@@ -33,7 +33,10 @@ impl Host {
         for file in ["borrow", "return"] {
             host.file(&format!("{devices}/0000:02:00.0/{file}"), "");
         }
-        host.file(&format!("{devices}/0000:02:00.0/lent"), "05:00.0 10de:1234 free\n06:00.0 144d:a808 leased\n");
+        host.file(
+            &format!("{devices}/0000:02:00.0/lent"),
+            "05:00.0 10de:1234 free\n06:00.0 144d:a808 leased\n",
+        );
         host
     }
 
@@ -65,7 +68,8 @@ impl Host {
 #[test]
 fn what_is_lent_and_borrowed_is_listed() {
     let host = Host::new();
-    let listed = host.lending().functions().unwrap();
+    let (listed, problems) = host.lending().functions();
+    assert!(problems.is_empty());
     let found: Vec<_> =
         listed.iter().map(|one| (one.owner, &*one.address, &*one.device, &*one.state)).collect();
     let expected = [
@@ -74,6 +78,15 @@ fn what_is_lent_and_borrowed_is_listed() {
         (FunctionOwner::Borrowed, "10000:00:00.0", "144d:a808", "nvme"),
     ];
     assert_eq!(found, expected);
+}
+
+#[test]
+fn an_adapter_without_a_partner_does_not_hide_the_rest() {
+    let host = Host::new();
+    fs::remove_file(host.path("sys/devices/pci0000:00/0000:02:00.0/lent")).unwrap();
+    let (listed, problems) = host.lending().functions();
+    assert_eq!(listed.iter().map(|one| one.owner).collect::<Vec<_>>(), [FunctionOwner::Borrowed]);
+    assert!(matches!(&problems[..], [ExchangeError::NoPartner(adapter, _)] if adapter == "0000:02:00.0"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::place::period;
 use crate::failure::Failure;
 use crate::output;
-use crate::output::{Fit, TextTable};
+use crate::output::{Fit, TextTable, complain};
 
 /// A function of this host, or of the other one.
 #[derive(clap::Args)]
@@ -58,7 +58,8 @@ pub struct WatchArgs {
 }
 
 pub fn list(arguments: &ListArgs) -> Result<ExitCode, Failure> {
-    let functions = arguments.at.host()?.functions().map_err(Failure::new)?;
+    let (functions, problems) = arguments.at.host()?.functions();
+    problems.iter().for_each(|problem| complain(&format!("note: {problem}")));
     output::json(arguments.json.as_deref(), &json!({ "functions": functions }))?;
     if output::is_stdout(arguments.json.as_deref()) {
         return Ok(ExitCode::SUCCESS);
@@ -97,10 +98,9 @@ pub fn watch(arguments: &WatchArgs) -> Result<ExitCode, Failure> {
     let host = arguments.at.host()?;
     let mut before: Vec<String> = Vec::new();
     loop {
-        let now = match host.functions() {
-            Ok(functions) => functions.iter().map(|function| words(function).join("  ")).collect(),
-            Err(problem) => vec![problem.to_string()],
-        };
+        let (functions, problems) = host.functions();
+        let lines = functions.iter().map(|function| words(function).join("  "));
+        let now: Vec<_> = lines.chain(problems.iter().map(ToString::to_string)).collect();
         let gone = before.iter().filter(|line| !now.contains(line)).map(|line| format!("- {line}"));
         let new = now.iter().filter(|line| !before.contains(line)).map(|line| format!("+ {line}"));
         gone.chain(new).for_each(|line| output::print(&line));
