@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::Doc;
-use crate::host::{Machine, RootPort};
+use crate::host::{Host, Machine, RootPort};
 use crate::library::Library;
 use crate::link::{LinkGeneration, LinkWidth};
 use crate::source::{Place, Source};
@@ -118,7 +118,11 @@ impl Said {
                 _ => format!("a line has no `{key}`"),
             };
             let all = KEYS.map(|(_, example)| format!("\n  {example}")).concat();
-            let help = suggest::did_you_mean(key, KEYS.map(|(known, _)| known), &format!("it has{all}"));
+            let help = suggest::did_you_mean(
+                key,
+                KEYS.map(|(known, _)| known),
+                &format!("it has{all}\nand `--from MACHINE` says what the rest is from"),
+            );
             return Err((message, help));
         };
         let refused = || (format!("`{key}` cannot be `{value}`"), format!("as in {example}"));
@@ -151,10 +155,38 @@ impl Said {
         Ok(())
     }
 
-    /// Bytes per second of a channel of 64 bits.
-    fn channel_bandwidth(&self) -> Option<f64> {
-        self.transfers.as_ref().map(|own| f64::from(own.rate) * 8e6)
+    /// Independent parts of each channel, if the line has the relative's.
+    fn sub_channels(&self, relative: &Host) -> u32 {
+        self.transfers.as_ref().map_or_else(|| sub_channels(relative), Transfers::sub_channels)
     }
+
+    /// GB/s of a socket's memory, with what is not said from `host`.
+    fn memory_bandwidth(&self, host: &Host) -> f64 {
+        let channels = self.channels.unwrap_or(host.dram.channels.value.get() / sub_channels(host));
+        let rate = self.transfers.as_ref().map_or(transfers(host), |own| own.rate.into());
+        f64::from(channels) * rate as f64 * 8e-3
+    }
+}
+
+impl Transfers {
+    /// JEDEC JESD79-5: a channel of DDR5 is two of 4 B each.
+    fn sub_channels(&self) -> u32 {
+        if self.kind == "ddr5" || self.kind.starts_with("mrdimm") { 2 } else { 1 }
+    }
+}
+
+fn best_slot(host: &Host) -> u8 {
+    host.port.values().map(|port| port.generation.value.get()).max().unwrap_or(1)
+}
+
+/// Independent parts of each of a machine's channels. Hosts with slots of Gen5 have DDR5, older ones do not.
+fn sub_channels(host: &Host) -> u32 {
+    if best_slot(host) >= 5 { 2 } else { 1 }
+}
+
+/// Millions of transfers a second of a machine's memory.
+fn transfers(host: &Host) -> u64 {
+    host.dram.channel_bandwidth.value.bytes_per_s() * u64::from(sub_channels(host)) / 8_000_000
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -184,7 +216,7 @@ fn slots(text: &str) -> Option<SlotGroup> {
     })
 }
 
-/// The machine of the library that is most like what is said: each factor of two counts one, of memory's rate two.
+/// The machine of the library that is most like what is said: each factor of two counts one, of memory's bandwidth two.
 fn relative_of(library: &Library, said: &Said) -> Result<Machine, Diagnostics> {
     let mut best: Option<(f64, Machine)> = None;
     for name in library.names("machines") {
@@ -196,15 +228,13 @@ fn relative_of(library: &Library, said: &Said) -> Result<Machine, Diagnostics> {
         }
         let apart = |given: Option<f64>, own: f64| given.map_or(0.0, |given| (given / own).log2().abs());
         let count = |given: Option<u32>, own: u32| apart(given.map(f64::from), own.into());
-        let (best_slot, best_own) = (
-            said.slots.iter().map(|slots| slots.generation.get()).max(),
-            host.port.values().map(|port| port.generation.value.get()).max().unwrap_or(1),
-        );
+        let wanted_slot = said.slots.iter().map(|slots| slots.generation.get()).max();
+        let own_bandwidth = Said::default().memory_bandwidth(host);
         let distance = count(said.sockets, host.sockets.value.get())
             + count(said.cores, host.core.count.value.get())
-            + count(said.channels, host.dram.channels.value.get())
-            + 2.0 * apart(said.channel_bandwidth(), host.dram.channel_bandwidth.value.bytes_per_s() as f64)
-            + best_slot.map_or(0.0, |given| f64::from(given.abs_diff(best_own)));
+            + apart(said.llc.map(|size| size.get() as f64), host.llc.size.value.get() as f64)
+            + 2.0 * apart(Some(said.memory_bandwidth(host)), own_bandwidth)
+            + wanted_slot.map_or(0.0, |given| f64::from(given.abs_diff(best_slot(host))));
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             best = Some((distance, machine));
         }
@@ -217,8 +247,7 @@ fn relative_of(library: &Library, said: &Said) -> Result<Machine, Diagnostics> {
 fn inherited(said: &Said, relative: &Machine) -> Vec<String> {
     let host = &relative.host;
     let sockets = said.sockets.unwrap_or(host.sockets.value.get());
-    let channel = host.dram.channel_bandwidth.value;
-    let rate = channel.bytes_per_s() / 8_000_000;
+    let rate = transfers(host);
     let mut all = Vec::new();
     let mut tell = |is_said: bool, text: String| {
         if !is_said {
@@ -229,7 +258,7 @@ fn inherited(said: &Said, relative: &Machine) -> Vec<String> {
     tell(said.cores.is_some(), format!("cores:{}", host.core.count.value.get()));
     tell(said.clock.is_some(), format!("clock:{}", host.core.frequency.value));
     tell(said.llc.is_some(), format!("llc:{}", host.llc.size.value));
-    tell(said.channels.is_some(), format!("mem:{}ch", host.dram.channels.value.get()));
+    tell(said.channels.is_some(), format!("mem:{}ch", host.dram.channels.value.get() / sub_channels(host)));
     tell(said.transfers.is_some(), format!("mem:ddr-{rate}"));
     tell(said.memory.is_some(), format!("mem:{}", host.dram.size.value));
     if let Some(between) = host.interconnect.as_ref().filter(|_| sockets > 1) {
@@ -289,11 +318,21 @@ fn written(name: &str, line: &str, said: &Said, relative: &Machine) -> String {
         let source = format!("assumed: as much for a core as {}", relative.name);
         figure(&mut text, "llc.snoop_filter_size", Some(quoted(size.to_string())), &source);
     }
-    figure(&mut text, "dram.channels", said.channels.map(|channels| channels.to_string()), given);
+    let parts = said.sub_channels(host);
+    let own = host.dram.channels.value.get() / sub_channels(host);
+    let channels =
+        said.channels.or((parts != sub_channels(host)).then_some(own)).map(|channels| channels * parts);
+    let source = if parts == 2 {
+        "assumed: the line says so; JEDEC JESD79-5: two sub-channels of 4 B each"
+    } else {
+        given
+    };
+    figure(&mut text, "dram.channels", channels.map(|channels| channels.to_string()), source);
     if let Some(Transfers { kind, rate }) = &said.transfers {
-        let value = format!("\"{} GB/s\"", f64::from(*rate) * 8.0 / 1e3);
+        let bytes = 8 / parts;
+        let value = format!("\"{} GB/s\"", f64::from(*rate) * f64::from(bytes) / 1e3);
         let source =
-            format!("specification: {}-{rate}, 8 B a transfer; the line says so", kind.to_uppercase());
+            format!("specification: {}-{rate}, {bytes} B a transfer; the line says so", kind.to_uppercase());
         figure(&mut text, "dram.channel_bandwidth", Some(value), &source);
     }
     figure(&mut text, "dram.size", said.memory.map(|size| quoted(size.to_string())), given);

@@ -88,7 +88,8 @@ record! {
         no_snoop: Option<Figure<bool>>,
     }
     check |link: &LinkCapability, check: &mut Check<'_>| {
-        link.credits.check_expressible(link.generation.value.get(), check);
+        // A link of a lower generation, which a scenario can also ask for, advertises what it can of them.
+        link.credits.check_expressible(link.generation.value.get().max(4), check);
         link.credits.check_room(link.mps_bytes.value, check);
         if let Some(depth) = &link.translation_queue {
             check.require_within("translation_queue", depth.value.get().into(), (1, 32), "entries are not possible");

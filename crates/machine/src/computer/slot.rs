@@ -293,11 +293,25 @@ fn free(
     let mut all: Vec<Which> =
         roots(host, &machine.host.port).filter(|which| !taken.contains_key(which)).collect();
     all.reverse();
+    let first = all.last().cloned()?;
     let chosen = all.into_iter().max_by_key(carries)?;
+    let shape = |port: &RootPort| format!("{} {}", port.generation.value, port.width.value);
+    if let (Some(nearer), Some(port)) = (port(&first), port(&chosen))
+        && nearer.socket.value != port.socket.value
+    {
+        let message = format!(
+            "this is in `{}`, at another socket than `{}`, which is free but has {}",
+            chosen.name(hosts),
+            first.name(hosts),
+            shape(nearer)
+        );
+        doubts
+            .push(Diagnostic::new(want.place, message).help("name its `slot` to say which is meant").doubt());
+    }
     if carries(&chosen) < lanes << want.generation
         && let Some(port) = port(&chosen)
     {
-        let slot = format!("{} {}", port.generation.value, port.width.value);
+        let slot = shape(port);
         let message = format!(
             "no free slot of {} has Gen{} x{lanes}: this is in `{}`, which has {slot}",
             machine.name,
