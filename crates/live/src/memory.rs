@@ -8,7 +8,7 @@ use units::{HostPhysical, Iova};
 use vfio_user::ClientMemory;
 use wire::pcie::Bdf;
 
-use crate::recording::MemoryRecorder;
+use crate::recording::{MemoryRecorder, of_requester};
 
 /// A BAR, as a guest and as its host have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,12 +54,6 @@ impl LiveMemory {
     fn with<R>(&self, requester: Bdf, access: impl FnOnce(&ClientMemory) -> R) -> Option<R> {
         of_requester(&self.maps.borrow(), requester).map(access)
     }
-}
-
-/// What a requester has among functions by their IDs. Requesters behind an NTB have IDs of its bus, and what it has.
-pub fn of_requester<T>(functions: &BTreeMap<u16, T>, requester: Bdf) -> Option<&T> {
-    let adapter = Bdf::new(requester.bus(), 0, 0);
-    functions.get(&requester.bits()).or_else(|| functions.get(&adapter.bits()))
 }
 
 impl OutsideMemory for LiveMemory {

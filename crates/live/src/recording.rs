@@ -236,7 +236,7 @@ struct RecordingFile {
 pub struct StepRecorder {
     file: RefCell<Result<RecordingFile, Option<io::Error>>>,
     /// Number of a host's function by its address.
-    numbers: BTreeMap<(usize, u16), u16>,
+    numbers: BTreeMap<usize, BTreeMap<u16, u16>>,
 }
 
 impl StepRecorder {
@@ -250,8 +250,10 @@ impl StepRecorder {
             GzEncoder::new(BufWriter::new(Box::new(beside.writer()?)), Compression::fast());
         out.write_all(MARK)?;
         put(&mut out, head)?;
-        let numbers = functions.iter().enumerate().map(|(n, (host, bdf))| ((*host, bdf.bits()), n as u16));
-        let numbers = numbers.collect();
+        let mut numbers: BTreeMap<usize, BTreeMap<u16, u16>> = BTreeMap::new();
+        for (n, (host, bdf)) in (0..).zip(functions) {
+            numbers.entry(*host).or_default().insert(bdf.bits(), n);
+        }
         Ok(Self { file: RefCell::new(Ok(RecordingFile { beside, out })), numbers })
     }
 
@@ -266,13 +268,9 @@ impl StepRecorder {
         }
     }
 
-    /// The number of a host's function, or of the one behind whose bus a requester is.
+    /// The number of a host's function.
     fn number(&self, host: usize, requester: Bdf) -> Option<u16> {
-        let adapter = Bdf::new(requester.bus(), 0, 0);
-        self.numbers
-            .get(&(host, requester.bits()))
-            .or_else(|| self.numbers.get(&(host, adapter.bits())))
-            .copied()
+        of_requester(self.numbers.get(&host)?, requester).copied()
     }
 
     /// Ends the recording.
@@ -289,6 +287,12 @@ impl StepRecorder {
             Err(None) => Ok(()),
         }
     }
+}
+
+/// What a requester has among functions by their IDs. Requesters behind an NTB have IDs of its bus, and what it has.
+pub fn of_requester<T>(functions: &BTreeMap<u16, T>, requester: Bdf) -> Option<&T> {
+    let adapter = Bdf::new(requester.bus(), 0, 0);
+    functions.get(&requester.bits()).or_else(|| functions.get(&adapter.bits()))
 }
 
 /// Keeps what one host's devices do to its guest's memory.

@@ -24,8 +24,8 @@ use wire::pcie::Bdf;
 use crate::LiveError;
 use crate::driver::{LiveDriver, Present};
 use crate::function::LiveFunction;
-use crate::memory::{LiveMemory, of_requester};
-use crate::recording::{GuestRecording, ManagementAct, RecordedStep};
+use crate::memory::LiveMemory;
+use crate::recording::{GuestRecording, ManagementAct, RecordedStep, of_requester};
 use crate::server::names;
 
 /// A core that works for longer than this between two accesses has nothing to do meanwhile: others may run there.
@@ -127,11 +127,51 @@ struct GuestSoFar {
     fresh: Vec<(u16, u16, u64)>,
 }
 
-/// The steps of each host's guest, and what was counted of each function.
+/// What has been counted of each function, in a recording or in its replay.
+struct Tally {
+    counts: Vec<FunctionCounts>,
+    /// From the last write to it to each of its interrupts.
+    answers: Vec<Vec<Duration>>,
+    /// When it was last written.
+    written: Vec<Option<Time>>,
+    /// Interrupts by function and vector.
+    told: BTreeMap<(u16, u16), u64>,
+}
+
+impl Tally {
+    fn new(functions: usize) -> Self {
+        Self {
+            counts: vec![FunctionCounts::default(); functions],
+            answers: vec![Vec::new(); functions],
+            written: vec![None; functions],
+            told: BTreeMap::new(),
+        }
+    }
+
+    fn of(&mut self, function: u16) -> &mut FunctionCounts {
+        &mut self.counts[usize::from(function)]
+    }
+
+    fn wrote(&mut self, function: u16, at: Time) {
+        self.of(function).accesses += 1;
+        self.written[usize::from(function)] = Some(at);
+    }
+
+    /// Returns how many have come of its vector.
+    fn interrupted(&mut self, function: u16, vector: u16, at: Time) -> u64 {
+        self.of(function).interrupts += 1;
+        let since = self.written[usize::from(function)];
+        self.answers[usize::from(function)].extend(since.map(|since| at.since(since)));
+        let number = self.told.entry((function, vector)).or_default();
+        *number += 1;
+        *number
+    }
+}
+
+/// The steps of each host's guest, and what was counted.
 struct Script {
     guests: Vec<Vec<GuestStep>>,
-    counts: Vec<FunctionCounts>,
-    answers: Vec<Vec<Duration>>,
+    tally: Tally,
     took: Duration,
     worked: Duration,
 }
@@ -140,10 +180,7 @@ impl Script {
     fn of(recording: &GuestRecording, hosts: usize) -> Self {
         let functions = &recording.head.functions;
         let mut guests: Vec<GuestSoFar> = (0..hosts).map(|_| GuestSoFar::default()).collect();
-        let mut counts = vec![FunctionCounts::default(); functions.len()];
-        let mut answers = vec![Vec::new(); functions.len()];
-        let mut told: BTreeMap<(u16, u16), u64> = BTreeMap::new();
-        let mut written: Vec<Option<u64>> = vec![None; functions.len()];
+        let mut tally = Tally::new(functions.len());
         let (mut first, mut end) = (None, 0);
         let interrupts = |of: u16| {
             recording
@@ -154,29 +191,23 @@ impl Script {
         let interrupts: Vec<bool> = (0..functions.len() as u16).map(interrupts).collect();
         for step in &recording.steps {
             let function = step.function();
-            let count = &mut counts[usize::from(function)];
             let Some(guest) = guests.get_mut(usize::from(functions[usize::from(function)].0)) else {
                 continue;
             };
             let (act, at) = match step {
                 RecordedStep::Fetched { bytes, .. } => {
-                    count.fetched += bytes.len() as u64;
+                    tally.of(function).fetched += bytes.len() as u64;
                     continue;
                 }
                 RecordedStep::Stored { length, .. } => {
-                    count.stored += u64::from(*length);
+                    tally.of(function).stored += u64::from(*length);
                     continue;
                 }
                 RecordedStep::Interrupted { vector, at, .. } => {
-                    count.interrupts += 1;
-                    let number = told.entry((function, *vector)).or_default();
-                    *number += 1;
-                    guest.fresh.push((function, *vector, *number));
+                    let number = tally.interrupted(function, *vector, Time::from_ps(*at));
+                    guest.fresh.push((function, *vector, number));
                     guest.last = guest.last.map(|last| last.max(*at));
                     end = end.max(*at);
-                    let since = written[usize::from(function)];
-                    answers[usize::from(function)]
-                        .extend(since.map(|since| Duration::from_ps(at.saturating_sub(since))));
                     continue;
                 }
                 RecordedStep::Returned { bytes, at, .. } => {
@@ -189,7 +220,7 @@ impl Script {
                     continue;
                 }
                 RecordedStep::Read { region, offset, length, at, .. } => {
-                    count.accesses += 1;
+                    tally.of(function).accesses += 1;
                     let (region, offset, length, returned) = (*region, *offset, *length, Vec::new());
                     let is_same = |act: &GuestAct| matches!(act, GuestAct::Read { region: r, offset: o, length: l, .. } if (*r, *o, *l) == (region, offset, length));
                     let before = guest
@@ -202,8 +233,7 @@ impl Script {
                     (GuestAct::Read { region, offset, length, returned, again: false }, *at)
                 }
                 RecordedStep::Write { region, offset, bytes, at, .. } => {
-                    count.accesses += 1;
-                    written[usize::from(function)] = Some(*at);
+                    tally.wrote(function, Time::from_ps(*at));
                     (GuestAct::Write { region: *region, offset: *offset, bytes: bytes.clone() }, *at)
                 }
                 RecordedStep::Managed { act, at, .. } => (GuestAct::Manage(*act), *at),
@@ -212,15 +242,14 @@ impl Script {
             guest.last = Some(at);
             first = first.or(Some(at));
             end = end.max(at);
-            let stored =
-                if interrupts[usize::from(function)] { 0 } else { counts[usize::from(function)].stored };
+            let stored = if interrupts[usize::from(function)] { 0 } else { tally.of(function).stored };
             let (work, interrupts) = (Duration::from_ps(work), std::mem::take(&mut guest.fresh));
             guest.steps.push(GuestStep { function, act, work, interrupts, stored });
         }
         let took = Duration::from_ps(end.saturating_sub(first.unwrap_or(0)));
         let guests: Vec<Vec<GuestStep>> = guests.into_iter().map(|guest| guest.steps).collect();
         let worked = guests.iter().flatten().map(|step| step.work).sum();
-        Self { guests, counts, answers, took, worked }
+        Self { guests, tally, took, worked }
     }
 }
 
@@ -262,11 +291,7 @@ impl PageReads {
 
 /// What all guests, devices and the memory between them have done so far in a replay.
 struct ReplayState {
-    counts: RefCell<Vec<FunctionCounts>>,
-    answers: RefCell<Vec<Vec<Duration>>>,
-    /// When each function was last written.
-    written: RefCell<Vec<Option<Time>>>,
-    told: RefCell<BTreeMap<(u16, u16), u64>>,
+    tally: RefCell<Tally>,
     interrupted: WaitQueue,
     order: RefCell<(u64, Vec<String>)>,
     values: RefCell<(u64, Vec<String>)>,
@@ -281,10 +306,7 @@ struct ReplayState {
 impl ReplayState {
     fn new(functions: usize, hosts: usize) -> Self {
         Self {
-            counts: RefCell::new(vec![FunctionCounts::default(); functions]),
-            answers: RefCell::new(vec![Vec::new(); functions]),
-            written: RefCell::new(vec![None; functions]),
-            told: RefCell::default(),
+            tally: RefCell::new(Tally::new(functions)),
             interrupted: WaitQueue::new(),
             order: RefCell::default(),
             values: RefCell::default(),
@@ -296,21 +318,14 @@ impl ReplayState {
         }
     }
 
-    fn count(&self, function: u16, change: impl FnOnce(&mut FunctionCounts)) {
-        change(&mut self.counts.borrow_mut()[usize::from(function)]);
-    }
-
     fn interrupted(&self, function: u16, vector: usize, at: Time) {
-        self.count(function, |counts| counts.interrupts += 1);
-        let since = self.written.borrow()[usize::from(function)];
-        self.answers.borrow_mut()[usize::from(function)].extend(since.map(|since| at.since(since)));
-        *self.told.borrow_mut().entry((function, vector as u16)).or_default() += 1;
+        self.tally.borrow_mut().interrupted(function, vector as u16, at);
         self.end.set(self.end.get().max(at));
         self.interrupted.wake_all();
     }
 
     fn have_come(&self, interrupts: &[(u16, u16, u64)]) -> bool {
-        let told = self.told.borrow();
+        let told = &self.tally.borrow().told;
         interrupts.iter().all(|(function, vector, count)| told.get(&(*function, *vector)) >= Some(count))
     }
 }
@@ -360,7 +375,7 @@ impl OutsideMemory for ReplayedMemory {
 
     fn read(&self, requester: Bdf, address: Iova, into: &mut [u8]) {
         let Some(function) = self.number(requester) else { return into.fill(0xff) };
-        self.state.count(function, |counts| counts.fetched += into.len() as u64);
+        self.state.tally.borrow_mut().of(function).fetched += into.len() as u64;
         let mut pages = self.pages.borrow_mut();
         for (n, byte) in into.iter_mut().enumerate() {
             let at = address.get().wrapping_add(n as u64);
@@ -375,7 +390,7 @@ impl OutsideMemory for ReplayedMemory {
 
     fn write(&self, requester: Bdf, _: Iova, from: &[u8]) {
         if let Some(function) = self.number(requester) {
-            self.state.count(function, |counts| counts.stored += from.len() as u64);
+            self.state.tally.borrow_mut().of(function).stored += from.len() as u64;
         }
     }
 
@@ -427,8 +442,7 @@ impl GuestPlayer {
             match &step.act {
                 GuestAct::Read { .. } => self.read(cpu, number, function, *above).await,
                 GuestAct::Write { region, offset, bytes } => {
-                    state.count(step.function, |counts| counts.accesses += 1);
-                    state.written.borrow_mut()[usize::from(step.function)] = Some(cpu.now());
+                    state.tally.borrow_mut().wrote(step.function, cpu.now());
                     function.region_write(cpu, *region, *offset, bytes).await;
                 }
                 GuestAct::Manage(ManagementAct::Connect) => drop(function.connect(cpu).await),
@@ -445,8 +459,7 @@ impl GuestPlayer {
         let state = &self.state;
         if !state.have_come(&step.interrupts) {
             let of = |(function, vector, count): &(u16, u16, u64)| {
-                let told = state.told.borrow();
-                let lacks = told.get(&(*function, *vector)) < Some(count);
+                let lacks = state.tally.borrow().told.get(&(*function, *vector)) < Some(count);
                 let name = &self.names[usize::from(*function)];
                 lacks.then(|| format!("interrupt {count} of vector {vector} of {name}"))
             };
@@ -454,7 +467,7 @@ impl GuestPlayer {
             self.waits_for(cpu.now(), format!("step {number} waits for {what}"));
             state.interrupted.wait_for(|| state.have_come(&step.interrupts).then_some(())).await;
         }
-        let stored = || state.counts.borrow()[usize::from(step.function)].stored;
+        let stored = || state.tally.borrow_mut().of(step.function).stored;
         if stored() < step.stored {
             let name = &self.names[usize::from(step.function)];
             let what =
@@ -474,8 +487,7 @@ impl GuestPlayer {
         had_come: &BTreeMap<(u16, u16), u64>,
         ahead: &mut BTreeMap<(u16, u16), u64>,
     ) {
-        let told = self.state.told.borrow();
-        for (&(function, vector), &count) in told.iter() {
+        for (&(function, vector), &count) in &self.state.tally.borrow().told {
             let had = had_come.get(&(function, vector)).copied().unwrap_or(0);
             let most = ahead.entry((function, vector)).or_default();
             // Each interrupt once, at the first access that it overtakes.
@@ -498,7 +510,7 @@ impl GuestPlayer {
         else {
             return;
         };
-        self.state.count(*of, |counts| counts.accesses += 1);
+        self.state.tally.borrow_mut().of(*of).accesses += 1;
         let (place, since) = ((*of, *region, *offset), cpu.now());
         // A register that counts or tells the time will not have the value again.
         let until = if self.other.borrow().contains(&place) { since } else { since + PATIENCE };
@@ -592,13 +604,12 @@ pub fn replay(setup: &ComputerSetup, recording: &GuestRecording, work: f64) -> R
             playing.push(start(&session.kernel(host), player));
         }
         let stuck = run(session, &playing, &state)?;
-        let counts = state.counts.take();
-        let mut replayed = state.answers.take();
-        let mut answers = script.answers;
+        let mut both = [script.tally, state.tally.replace(Tally::new(0))];
         let function = |n: usize| {
-            let mut both = [std::mem::take(&mut answers[n]), std::mem::take(&mut replayed[n])];
-            both.iter_mut().for_each(|one| one.sort_unstable());
-            ReplayedFunction { name: names[n].clone(), counts: [script.counts[n], counts[n]], answers: both }
+            let mut answers = both.each_mut().map(|tally| std::mem::take(&mut tally.answers[n]));
+            answers.iter_mut().for_each(|one| one.sort_unstable());
+            let counts = both.each_ref().map(|tally| tally.counts[n]);
+            ReplayedFunction { name: names[n].clone(), counts, answers }
         };
         let took = state.first.get().map_or(Duration::ZERO, |first| state.end.get().since(first));
         Ok(Replayed {
@@ -690,7 +701,7 @@ mod tests {
             _ => panic!("a read"),
         };
         assert_eq!([looks(2), looks(3)], [(true, 0), (false, 1)]);
-        assert_eq!(script.answers[0], [Duration::from_ns(300)]);
+        assert_eq!(script.tally.answers[0], [Duration::from_ns(300)]);
         assert_eq!((script.took, script.worked), (Duration::from_ns(890), Duration::from_ns(110)));
     }
 

@@ -1,5 +1,7 @@
 //! What lending costs: the programs of a scenario that use a borrowed function, and the same on its own host.
 
+use std::borrow::Cow;
+
 use machine::{
     BorrowSetup, ClusterEnd, ClusterSetup, ComputerScenario, ComputerSetup, Diagnostics, Doc, Library,
     ProgramSetup,
@@ -18,7 +20,7 @@ pub struct CostRow {
     /// The quantity.
     pub quantity: String,
     /// Its unit; empty for a count.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// With the device of the program's own host.
     pub own: f64,
     /// With the borrowed device.
@@ -236,8 +238,8 @@ fn program_cost(number: usize, own: &Counts, lent: &Counts) -> Option<ProgramCos
     let ((_, own), (run, lent)) = (of(own)?, of(lent)?);
     let row = |reading: &Reading| {
         let other =
-            own.iter().find(|other| (&other.quantity, other.unit) == (&reading.quantity, reading.unit))?;
-        let (quantity, unit) = (reading.quantity.clone(), reading.unit);
+            own.iter().find(|other| (&other.quantity, &other.unit) == (&reading.quantity, &reading.unit))?;
+        let (quantity, unit) = (reading.quantity.clone(), reading.unit.clone());
         Some(CostRow { quantity, unit, own: other.value, lent: reading.value })
     };
     Some(ProgramCost { run, rows: lent.iter().filter_map(row).collect(), binds })

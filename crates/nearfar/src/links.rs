@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use machine::{ComputerSetup, LinkCapability, slot_of};
+use machine::{ComputerSetup, LinkCapability, LinkSetup, slot_of};
 use platform::device::FunctionIndex;
+use serde::{Deserialize, Serialize};
 use wire::pcie::{Generation, Width};
 
 use crate::bench::Bench;
@@ -11,7 +12,7 @@ use crate::computer::{Computers, Observer};
 use crate::topology::{self, ALL_LANES};
 
 /// What the two ends of a link agreed on, and what the device could do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LinkState {
     /// The slot, prefixed by the host if there are several.
     pub place: String,
@@ -61,7 +62,7 @@ impl LinkState {
                     for (link_id, at) in endpoint.links().zip(&described.links) {
                         let params = fabric.wires.link(link_id).params();
                         all.push(Self {
-                            place: crate::trace::computers::link_name(setup, at),
+                            place: link_name(setup, at),
                             generation: params.generation,
                             width: params.width,
                             max_payload: config.max_payload(),
@@ -89,6 +90,14 @@ impl fmt::Display for LinkState {
         }
         write!(f, ", MPS {} B, MRRS {} B", self.max_payload, self.max_read_request)
     }
+}
+
+/// Name of a link: its slot, prefixed by the host if there are several.
+pub(crate) fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
+    if setup.hosts.len() == 1 {
+        return link.name.clone();
+    }
+    format!("{}/{}", setup.hosts[link.host].name, link.name)
 }
 
 /// Observer that reads the links right after boot.

@@ -201,11 +201,11 @@ fn program_rows(scenario: &str, done: &[FinishedProgram]) -> Vec<Record> {
                 rows.extend(report.readings.iter().map(|reading| {
                     let mut row = row(n, program);
                     row["quantity"] = reading.name().into();
-                    if let Some(way) = reading.way {
-                        row["direction"] = way.direction.into();
+                    if let Some(way) = &reading.way {
+                        row["direction"] = way.direction.as_ref().into();
                         row["model"] = way.is_model.into();
                     }
-                    row["unit"] = reading.unit.into();
+                    row["unit"] = reading.unit.as_ref().into();
                     row["value"] = reading.value.into();
                     row
                 }));

@@ -254,7 +254,7 @@ fn merit(done: &FinishedProgram) -> f64 {
     let readings = done.outcome.as_ref().map(|report| &report.readings[..]).unwrap_or_default();
     let rate = readings.iter().find(|reading| reading.unit.ends_with("/s") && reading.value > 0.0);
     let frames = readings.iter().find(|reading| reading.quantity == "frames");
-    let time = readings.iter().find(|reading| ["ns", "us", "µs", "ms", "s"].contains(&reading.unit));
+    let time = readings.iter().find(|reading| ["ns", "us", "µs", "ms", "s"].contains(&&*reading.unit));
     match (rate, time) {
         (Some(rate), _) => rate.value,
         (None, _) if frames.is_some() => frames.map_or(0.0, |frames| frames.value) / done.took.as_s_f64(),

@@ -1,5 +1,6 @@
 //! The program interface: environment, report and failure.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -7,6 +8,7 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::Kernel;
+use serde::{Deserialize, Serialize};
 use units::{Duration, Time};
 
 use crate::premises::{Premises, Refused};
@@ -75,12 +77,12 @@ pub trait Firmware {
 }
 
 /// A measured value.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// The quantity in lower case, such as `read iops`.
     pub quantity: String,
     /// Its unit, such as `1/s`; empty for a count.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// The value in `unit`.
     pub value: f64,
     /// Direction and origin, for link traffic.
@@ -88,23 +90,23 @@ pub struct Reading {
 }
 
 /// Direction and origin of a reading of link traffic.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TrafficKind {
     /// The direction, such as `from the NIC`.
-    pub direction: &'static str,
+    pub direction: Cow<'static, str>,
     /// Computed by an analytic model rather than measured.
     pub is_model: bool,
 }
 
 impl Reading {
     /// A reading.
-    pub fn new(quantity: impl Into<String>, unit: &'static str, value: f64) -> Self {
-        Self { quantity: quantity.into(), unit, value, way: None }
+    pub fn new(quantity: impl Into<String>, unit: impl Into<Cow<'static, str>>, value: f64) -> Self {
+        Self { quantity: quantity.into(), unit: unit.into(), value, way: None }
     }
 
     /// Its unique name: quantity, direction and origin.
     pub fn name(&self) -> String {
-        match self.way {
+        match &self.way {
             None => self.quantity.clone(),
             Some(TrafficKind { direction, is_model: false }) => format!("{}, {direction}", self.quantity),
             Some(TrafficKind { direction, is_model: true }) => {
@@ -115,14 +117,15 @@ impl Reading {
 }
 
 /// Results of a program.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Values in the order in which the real tool prints them.
     pub readings: Vec<Reading>,
     /// Notes on problems or peculiarities.
     pub notes: Vec<String>,
     /// Repeated measurements in order, in microseconds: latencies, or times of equal parts of its work. They give the
-    /// precision of the readings.
+    /// precision of the readings. Stored results are without them.
+    #[serde(skip)]
     pub samples: Vec<f64>,
     /// What the real tool prints, if its options ask for that form: JSON, terse, or its usual text.
     pub text: Option<String>,
@@ -135,8 +138,8 @@ impl Report {
     }
 
     /// Adds a reading of link traffic.
-    pub fn add_way(&mut self, quantity: &str, way: TrafficKind, unit: &'static str, value: f64) {
-        self.readings.push(Reading { way: Some(way), ..Reading::new(quantity, unit, value) });
+    pub fn add_way(&mut self, quantity: &str, way: &TrafficKind, unit: &'static str, value: f64) {
+        self.readings.push(Reading { way: Some(way.clone()), ..Reading::new(quantity, unit, value) });
     }
 
     /// The reading with this [name](Reading::name).
@@ -146,7 +149,7 @@ impl Report {
 }
 
 /// Why a program failed, as told to its user.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure(pub String);
 
 impl fmt::Display for Failure {

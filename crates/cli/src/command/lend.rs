@@ -140,7 +140,7 @@ fn show(cost: &LendCost) {
 /// The program's headline, own and lent.
 fn compared(cost: &LendCost, program: &ProgramCost) -> Vec<ComparedValue> {
     let readings: Vec<Reading> =
-        program.rows.iter().map(|row| Reading::new(&*row.quantity, row.unit, row.lent)).collect();
+        program.rows.iter().map(|row| Reading::new(&*row.quantity, row.unit.clone(), row.lent)).collect();
     let Some(headline) = answer::headline(&readings) else { return Vec::new() };
     let row = program.rows.iter().find(|row| row.quantity == headline.quantity && row.unit == headline.unit);
     let Some(row) = row else { return Vec::new() };
@@ -149,7 +149,7 @@ fn compared(cost: &LendCost, program: &ProgramCost) -> Vec<ComparedValue> {
         group: if cost.programs.len() > 1 { program.run.clone() } else { String::new() },
         label,
         quantity: row.quantity.clone(),
-        unit: row.unit.to_owned(),
+        unit: row.unit.to_string(),
         value,
         binds: binds.clone(),
     };

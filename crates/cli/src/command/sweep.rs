@@ -228,7 +228,7 @@ fn bench_tables(all: &[(&Combination, Vec<FinishedRun>)]) -> Vec<Table> {
                 let name = told.iter().map(|of| of(&one.run)).collect::<Vec<_>>().join(" ");
                 let name = if name.is_empty() { "all".to_owned() } else { name };
                 bindings.push((name.clone(), one.outcome.window.binding("")));
-                cells.push((Column { name, unit }, value));
+                cells.push((Column { name, unit: unit.into() }, value));
             }
             table.add(values, cells, bindings, Vec::new());
         }
@@ -288,7 +288,7 @@ fn on_computers(
                 Ok(report) => {
                     let cells = report.readings.iter().filter(|reading| reading.way.is_none());
                     let cells = cells.map(|reading| {
-                        (Column { name: reading.quantity.clone(), unit: reading.unit }, reading.value)
+                        (Column { name: reading.quantity.clone(), unit: reading.unit.clone() }, reading.value)
                     });
                     table.add(&named, cells.collect(), binding.into_iter().collect(), placement);
                 }

@@ -13,9 +13,9 @@ use super::prose;
 pub fn headline(readings: &[Reading]) -> Option<&Reading> {
     let own = || readings.iter().filter(|reading| reading.way.is_none() && reading.value > 0.0);
     let time = |word: &'static str| {
-        own().find(move |reading| is_time(reading.unit) && reading.quantity.contains(word))
+        own().find(move |reading| is_time(&reading.unit) && reading.quantity.contains(word))
     };
-    let any = || own().find(|reading| is_time(reading.unit) && reading.quantity != "time");
+    let any = || own().find(|reading| is_time(&reading.unit) && reading.quantity != "time");
     // What has arrived: a sender's rate includes what buffers hold at the end, and what was lost.
     let arrived = || own().find(|reading| reading.quantity == "received bandwidth");
     let rates =
@@ -54,7 +54,7 @@ pub fn of_programs(setup: &ComputerSetup, done: &[FinishedProgram]) -> Option<St
         tool(own.map_or(&program.run, |own| &own.command)).to_owned()
     };
     let is_alike = |a: &(&FinishedProgram, &Reading, String), b: &(&FinishedProgram, &Reading, String)| {
-        (tool(a.0), &a.1.quantity, a.1.unit) == (tool(b.0), &b.1.quantity, b.1.unit)
+        (tool(a.0), &a.1.quantity, &a.1.unit) == (tool(b.0), &b.1.quantity, &b.1.unit)
     };
     let values: Vec<ComparedValue> = told
         .iter()
@@ -66,7 +66,7 @@ pub fn of_programs(setup: &ComputerSetup, done: &[FinishedProgram]) -> Option<St
                 group: if group.len() == 1 { tool(program) } else { String::new() },
                 label: label(setup, program, &group),
                 quantity: reading.quantity.clone(),
-                unit: reading.unit.to_owned(),
+                unit: reading.unit.to_string(),
                 value: reading.value,
                 binds: binds.clone(),
             }
@@ -193,7 +193,7 @@ mod tests {
     fn a_rate_says_more_than_a_latency_and_a_latency_more_than_a_count() {
         let of = |readings: &[(&str, &'static str)]| {
             let readings: Vec<Reading> =
-                readings.iter().map(|(name, unit)| Reading::new(*name, unit, 1.0)).collect();
+                readings.iter().map(|(name, unit)| Reading::new(*name, *unit, 1.0)).collect();
             headline(&readings).map(|reading| reading.quantity.clone())
         };
         assert_eq!(

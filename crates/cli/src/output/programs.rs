@@ -76,14 +76,14 @@ fn link_table(readings: &[Reading]) -> String {
     let (mut kinds, mut ways) = (Vec::new(), Vec::new());
     let mut values = BTreeMap::new();
     for reading in readings {
-        let (Some(way), kind) = (reading.way, &*reading.quantity) else { continue };
-        if !ways.contains(&way.direction) {
-            ways.push(way.direction);
+        let (Some(way), kind) = (&reading.way, &*reading.quantity) else { continue };
+        if !ways.contains(&&way.direction) {
+            ways.push(&way.direction);
         }
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
-        values.insert((way.direction, kind, way.is_model), reading);
+        values.insert((&way.direction, kind, way.is_model), reading);
     }
     if ways.is_empty() {
         return String::new();
@@ -92,7 +92,7 @@ fn link_table(readings: &[Reading]) -> String {
     kinds.sort_by_key(|kind| {
         ["all", "busy"].iter().position(|last| *last == *kind).map_or(0, |place| place + 1)
     });
-    let cell = |way: &'static str, kind| {
+    let cell = |way, kind| {
         let of = |is_model| values.get(&(way, kind, is_model));
         match (of(false), of(true)) {
             (None, _) => String::new(),
@@ -118,7 +118,7 @@ pub fn account_table(accounts: &[Account]) -> String {
         accounts.iter().partition(|account| account.name == Account::IDLE);
     let all = busy.first().map_or(&[][..], |account| &account.parts);
     let used = |part: &&str| busy.iter().any(|account| !account.of(part).is_zero());
-    let parts: Vec<&str> = all.iter().map(|(part, _)| *part).filter(used).collect();
+    let parts: Vec<&str> = all.iter().map(|(part, _)| &**part).filter(used).collect();
     let has_packets = busy.iter().any(|account| account.packets.0 > 0);
     let mut header = vec!["account", "host", "tasks", "switches", "% of a core"];
     header.extend(if has_packets { &["ns/packet", "ps/byte"][..] } else { &[] });

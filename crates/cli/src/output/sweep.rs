@@ -1,5 +1,7 @@
 //! Results of a sweep: a row per combination of values, a column per quantity.
 
+use std::borrow::Cow;
+
 use nearfar::counters::{Binding, Kind};
 use results::Provenance;
 use results::claims::Sample;
@@ -15,12 +17,12 @@ use super::{Fit, TextTable, answer, prose, width};
 pub struct Column {
     pub name: String,
     /// Its unit; empty for a count.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
 }
 
 impl Column {
     fn heading(&self) -> String {
-        [&self.name, self.unit].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        [&*self.name, &*self.unit].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -120,7 +122,7 @@ impl Table {
     pub fn answer(&self, is_only: bool) -> Option<String> {
         let columns = || self.columns.iter().enumerate();
         let readings: Vec<Reading> =
-            self.columns.iter().map(|column| Reading::new(&*column.name, column.unit, 1.0)).collect();
+            self.columns.iter().map(|column| Reading::new(&*column.name, column.unit.clone(), 1.0)).collect();
         let headline = answer::headline(&readings)?;
         let (first, _) = columns().find(|(_, c)| c.name == headline.quantity && c.unit == headline.unit)?;
         // Of runs, each column is one.
@@ -140,7 +142,7 @@ impl Table {
                     group,
                     label: line.label(),
                     quantity,
-                    unit: column.unit.to_owned(),
+                    unit: column.unit.to_string(),
                     value: line.cells.get(n).copied().flatten()?,
                     binds: answer::what_binds(&binds).unwrap_or_default().to_owned(),
                 })
@@ -269,7 +271,7 @@ impl Table {
                 text: String::new(),
                 x: (format!("{}{}", words_of(short(key)), unit(xs.first().map_or("", |x| x.1))), scale),
                 names: names.clone(),
-                y: (format!("{quantity}{}", unit(column.unit)), Scale::Linear),
+                y: (format!("{quantity}{}", unit(&column.unit)), Scale::Linear),
                 from_zero: !names.is_empty() || column.unit.ends_with("/s"),
                 rings: String::new(),
                 curves,
@@ -392,7 +394,7 @@ mod tests {
     fn table() -> Table {
         let mut table = Table::new("a: pktgen");
         for (tags, rate) in [("8", 10.0), ("16", 15.0), ("32", 15.5)] {
-            let column = Column { name: "packets".into(), unit: "Mpps" };
+            let column = Column { name: "packets".into(), unit: "Mpps".into() };
             table.add(
                 &[("host.a.device.0.tags".into(), tags.into())],
                 vec![(column, rate)],
@@ -424,7 +426,7 @@ mod tests {
             }
         };
         let mut table = Table::of_runs("goodput");
-        let column = |name: &str| (Column { name: name.into(), unit: "Gbit/s" }, 1.0);
+        let column = |name: &str| (Column { name: name.into(), unit: "Gbit/s".into() }, 1.0);
         let runs = [("64 B", Kind::Tags, 1.0), ("128 B", Kind::Tags, 0.8), ("2 KiB", Kind::Wire, 1.0)];
         for (tags, some) in [("8", &runs[..2]), ("16", &runs)] {
             let cells = some.iter().map(|(name, ..)| column(name)).collect();
@@ -444,7 +446,7 @@ mod tests {
     fn where_interrupts_arrive_is_said_once_where_it_is_the_same() {
         let mut table = Table::new("a: netperf");
         for slot in ["near", "far"] {
-            let column = Column { name: "rate".into(), unit: "Gbit/s" };
+            let column = Column { name: "rate".into(), unit: "Gbit/s".into() };
             let notes = vec!["at a: core 0".to_owned(), format!("at b: {slot} core")];
             table.add(&[("slot".into(), slot.into())], vec![(column, 1.0)], Vec::new(), notes);
         }
@@ -458,7 +460,8 @@ mod tests {
     fn runs_are_curves_of_one_chart() {
         let mut table = Table::of_runs("goodput of reads and the like");
         for (tags, rate) in [("8", 10.0), ("16", 20.0)] {
-            let cells = ["64 B", "512 B"].map(|name| (Column { name: name.into(), unit: "Gbit/s" }, rate));
+            let cells =
+                ["64 B", "512 B"].map(|name| (Column { name: name.into(), unit: "Gbit/s".into() }, rate));
             table.add(&[("dma_engine.tags".into(), tags.into())], cells.to_vec(), Vec::new(), Vec::new());
         }
         let charts = table.charts();
@@ -474,7 +477,7 @@ mod tests {
         assert_eq!(charts[0].curves[0].simulated.len(), 3);
         let mut words = Table::new("x");
         for mode in ["off", "strict"] {
-            let column = Column { name: "rate".into(), unit: "Gbit/s" };
+            let column = Column { name: "rate".into(), unit: "Gbit/s".into() };
             words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], Vec::new(), Vec::new());
         }
         let charts = words.charts();

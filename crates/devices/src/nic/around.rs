@@ -11,12 +11,19 @@ use super::spare::Spare;
 use super::subnets;
 use super::token::{Kind, Note};
 
+/// Parameters of the loopback: frames go from port 0 to port 1 and back inside the device instead of to the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoopbackParams {
+    /// From a frame's last byte to its arrival at the other port.
+    pub latency: Duration,
+    /// Frames arrive in the other of two subnets, see `subnets`.
+    pub between_subnets: bool,
+}
+
 /// Loopback between the ports of a NIC.
 pub struct Around {
     rate: BitRate,
-    /// From a frame's last byte to its arrival at the other port.
-    latency: Duration,
-    between_subnets: bool,
+    params: LoopbackParams,
     /// Frames in flight, by destination port.
     ways: [PortQueue; 2],
     spare: Spare,
@@ -32,13 +39,8 @@ struct PortQueue {
 impl Around {
     /// The loopback of a NIC, if it has one.
     pub fn new(nic: &NicParams) -> Option<Self> {
-        nic.loopback.map(|latency| Self {
-            rate: nic.rate,
-            latency,
-            between_subnets: nic.loop_subnets,
-            ways: Default::default(),
-            spare: Spare::default(),
-        })
+        let (ways, spare) = Default::default();
+        nic.loopback.map(|params| Self { rate: nic.rate, params, ways, spare })
     }
 
     /// Sends a frame through the loopback, not before `ready`. Returns when it has left.
@@ -47,9 +49,9 @@ impl Around {
         let way = &mut self.ways[usize::from(to)];
         let left = ready.max(way.free) + self.rate.time_for(Bytes::new(frame.len() as u64));
         way.free = left;
-        let arrives = left + self.latency;
+        let arrives = left + self.params.latency;
         let mut bytes = self.spare.copy(frame);
-        if self.between_subnets {
+        if self.params.between_subnets {
             subnets::swap(&mut bytes);
         }
         way.frames.push_back((arrives, bytes));

@@ -55,6 +55,7 @@ use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::nic::registers::{INLINE_BAR, WINDOW_BAR, counter, event};
 use wire::pcie::config::{ConfigEffect, ConfigError};
 
+pub use around::LoopbackParams;
 pub use handle::NicHandle;
 pub use kpio::KpioParams;
 pub use params::{FlowControl, NicFunctionParams, NicParams, PathParams, VirtualParams};

@@ -9,6 +9,7 @@ use wire::nic::registers::feature;
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
+use super::around::LoopbackParams;
 use super::kpio::KpioParams;
 
 /// Thresholds at which a NIC requests a pause and ends it.
@@ -75,11 +76,8 @@ pub struct NicParams {
     pub register_latency: Duration,
     /// Queues for transmit by programmed I/O.
     pub kpio: Option<KpioParams>,
-    /// Loopback: frames go from port 0 to port 1 and back inside the device instead of to the wire. Latency from a
-    /// frame's last byte to its arrival at the other port.
-    pub loopback: Option<Duration>,
-    /// Frames in the loopback arrive in the other of two subnets, see `subnets`.
-    pub loop_subnets: bool,
+    /// The loopback that replaces the wire.
+    pub loopback: Option<LoopbackParams>,
     /// PCI vendor and device ID.
     pub ids: (u16, u16),
     /// PCIe capabilities of each function.
@@ -252,7 +250,6 @@ impl NicParams {
             register_latency: Duration::from_ns(100),
             kpio: None,
             loopback: None,
-            loop_subnets: false,
             ids: (wire::nic::VENDOR, wire::nic::DEVICE),
             pcie: PcieParams::endpoint(Generation::Gen3, Width::X8),
         }

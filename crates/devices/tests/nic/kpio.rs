@@ -1,7 +1,7 @@
 //! Transmit by programmed I/O: frames leave as written, for any order and pieces of their lines, and next to frames
 //! from descriptors.
 
-use devices::nic::{KpioParams, NicHandle, NicParams};
+use devices::nic::{KpioParams, LoopbackParams, NicHandle, NicParams};
 use engine::{Rng, Seed};
 use platform::device::FunctionIndex;
 use proptest::prelude::*;
@@ -297,7 +297,7 @@ fn descriptors_and_lines_take_turns() {
 fn frames_go_round_inside() {
     let mut params = two_ports([mac(1), mac(2)]);
     params.kpio = Some(KpioParams::example());
-    params.loopback = Some(Duration::from_ns(100));
+    params.loopback = Some(LoopbackParams { latency: Duration::from_ns(100), between_subnets: false });
     params.rate = units::BitRate::gbit_per_s(8);
     let (mut bench, _) = pair_of(params, NicParams::modern(mac(3)));
     enable(&mut bench, 0, 0, 0);

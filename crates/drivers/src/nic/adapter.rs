@@ -16,6 +16,7 @@ use units::Duration;
 use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, HELD_BYTES, control, event, feature, queue, status, vector};
 
+use super::beside::TxBeside;
 use super::channel::{Channel, Owner};
 use super::channels::Channels;
 use super::counted::{Counted, OTHERS, SENDING};
@@ -23,7 +24,6 @@ use super::counters::Counters;
 use super::events::EventQueue;
 use super::features::Features;
 use super::inline::Inline;
-use super::kpio::{self, Kpio};
 use super::limits::Limits;
 use super::params::NicDriverParams;
 use super::pool::Pool;
@@ -59,7 +59,7 @@ pub(super) struct Adapter {
     state: Shown,
     pub steering: Steering,
     /// The transmit path beside the rings.
-    pub beside: Option<Kpio>,
+    pub beside: Option<Box<dyn TxBeside>>,
     /// Functions that share this one's Ethernet address.
     pub station: Rc<Station>,
     pub features: Features,
@@ -77,7 +77,7 @@ impl Adapter {
         limits: Limits,
         params: NicDriverParams,
         counters: Rc<Counters>,
-        beside: Option<Kpio>,
+        beside: Option<Box<dyn TxBeside>>,
     ) -> Rc<Self> {
         let station = limits.tells_switch().then_some(limits.function);
         let state = Shown::new(Cell::new(AdapterState::Down));
@@ -91,7 +91,7 @@ impl Adapter {
             device,
             features: Features::new(registers.clone(), limits),
             steering: Steering::new(registers.clone(), &limits, station),
-            counted: Counted::new(registers.clone(), kpio::silent(beside.as_ref()), Rc::clone(&counters)),
+            counted: Counted::new(registers.clone(), Rc::clone(&counters)),
             registers,
             pages,
             held,
@@ -188,7 +188,7 @@ impl Adapter {
         self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
         self.state.set(AdapterState::Up);
         if let Some(beside) = &self.beside {
-            beside.log_reach(&self.name(), channels.len());
+            beside.started(&self.name(), channels.len());
         }
         for channel in &channels {
             if let Some(napi) = channel.napi() {
@@ -380,8 +380,10 @@ impl Adapter {
             self.device.set_master(cpu, false).await;
         }
         // Save the counters, as a reset clears them.
-        self.counted.keep(cpu, &[&SENDING[..], &kpio::SENDING].concat()).await;
-        self.counted.keep(cpu, &[&OTHERS[..], &kpio::OTHERS].concat()).await;
+        let [sending, others] =
+            self.beside.as_ref().map_or_else(Default::default, |beside| beside.counters());
+        self.counted.keep(cpu, &[&SENDING[..], sending].concat()).await;
+        self.counted.keep(cpu, &[&OTHERS[..], others].concat()).await;
     }
 
     /// Starts the function if it is not running.
@@ -543,7 +545,7 @@ impl Owner for Adapter {
 
     fn poll_beside<'a>(&'a self, cpu: &'a Cpu, channel: u16, core: &'a dyn NetCore) -> Option<Async<'a, ()>> {
         let beside = self.beside.as_ref()?;
-        Some(Box::pin(beside.poll(cpu, &self.channels, channel, core)))
+        Some(beside.poll(cpu, &self.channels, channel, core))
     }
 
     fn has_worked(&self) {

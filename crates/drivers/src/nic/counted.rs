@@ -25,8 +25,6 @@ pub const OTHERS: [usize; 6] = [
 /// has sent is then what the driver has seen completed.
 pub struct Counted {
     registers: Mmio,
-    /// Counters known to be zero. They are not read, as a read across the link takes long.
-    silent: &'static [usize],
     driver: Rc<Counters>,
     /// Sums of the counters before the last reset.
     kept: RefCell<[u64; counter::COUNT]>,
@@ -39,10 +37,10 @@ pub struct Counted {
 }
 
 impl Counted {
-    pub fn new(registers: Mmio, silent: &'static [usize], driver: Rc<Counters>) -> Self {
+    pub fn new(registers: Mmio, driver: Rc<Counters>) -> Self {
         let zeros = || RefCell::new([0; counter::COUNT]);
         let (completed_before, kept_times) = Default::default();
-        Self { registers, silent, driver, kept: zeros(), read: zeros(), completed_before, kept_times }
+        Self { registers, driver, kept: zeros(), read: zeros(), completed_before, kept_times }
     }
 
     /// Saves counters that a reset is about to clear.
@@ -85,9 +83,6 @@ impl Counted {
 
     /// Reads a counter.
     async fn read(&self, cpu: &Cpu, place: usize) {
-        if self.silent.contains(&place) {
-            return;
-        }
         let kept_times = self.kept_times.get();
         let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
         // All ones: the device does not answer.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `adapter` | one function: start, stop and reset |
 //! | `limits`, `features`, `state` | capabilities and state of a function |
+//! | `beside` | the seam for a transmit path beside the rings |
 //! | `service` | the task that detects lost interrupts |
 //! | `counters` | the driver's counters |
 //! | `counted` | device counters, kept across resets |
@@ -17,16 +18,17 @@
 //! | `inline` | doorbells that carry packet and descriptor |
 //! | `poll` | a function in the hands of a program that polls it |
 //! | `path` | what transmit paths have in common |
-//! | `kpio` | transmit by programmed I/O |
+//! | `kpio` | such a path: transmit by programmed I/O |
 //! | `steering` | receive hash and flow rules |
 //! | `station` | functions that share an address |
 //!
 //! Each core has a channel of its own, as far as the device has queues. A packet is first offered to the path beside the
-//! rings (`kpio`), if there is one. A combined device is to each of its adapters as the kernel is. Nothing that the device writes is trusted: a
+//! rings, if there is one. A combined device is to each of its adapters as the kernel is. Nothing that the device writes is trusted: a
 //! malformed completion, a stopped queue or one that makes no progress causes a reset, which is counted. All packets
 //! in flight then return to their owners.
 
 mod adapter;
+mod beside;
 mod channel;
 mod channels;
 mod combined;
@@ -68,15 +70,14 @@ pub use poll::NicPollDriver;
 
 use adapter::Adapter;
 use combined::Combined;
-use kpio::Kpio;
 use limits::Limits;
 
 /// One driver instance for all NICs of a host, physical and virtual functions alike.
 #[derive(Default)]
 pub struct NicDriver {
     params: NicDriverParams,
-    /// As `params` has it, with the selection that was set last: functions that are bound later get it, too.
-    kpio: Cell<Option<KpioParams>>,
+    /// The selection that was set last, if any: functions that are bound later get it, too.
+    select: Cell<Option<PacketSelect>>,
     bound: RefCell<Vec<Weak<NicBinding>>>,
     combined: RefCell<Vec<Weak<Combined>>>,
 }
@@ -84,13 +85,13 @@ pub struct NicDriver {
 impl NicDriver {
     /// A driver with these settings for all its functions.
     pub fn new(params: NicDriverParams) -> Rc<Self> {
-        Rc::new(Self { kpio: Cell::new(params.kpio), params, ..Self::default() })
+        Rc::new(Self { params, ..Self::default() })
     }
 
-    /// Changes which packets go by programmed I/O, on all functions that can, now and later. No packet is lost, and the
+    /// Changes which packets go beside the rings, on all functions that can, now and later. No packet is lost, and the
     /// packets of a connection stay in order.
     pub fn set_select(&self, cpu: &Cpu, select: PacketSelect) {
-        self.kpio.set(self.kpio.get().map(|kpio| KpioParams { select, ..kpio }));
+        self.select.set(Some(select));
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
             // A function without the queues for it keeps using its rings.
             if let Some(beside) = &bound.0.beside {
@@ -142,10 +143,8 @@ impl PciDriver for NicDriver {
             let limits = Limits::read(cpu, &registers).await?;
             device.dma().set_mask(64)?;
             let counters = Rc::default();
-            let beside = self.kpio.get().zip(limits.windows);
-            let beside = beside
-                .map(|(params, windows)| Kpio::new(&device, &registers, params, windows, &counters))
-                .transpose()?;
+            let beside =
+                kpio::probe(&device, &registers, &self.params, self.select.get(), &limits, &counters)?;
             let pages = match self.params.inline {
                 Some(_) if limits.features & feature::INLINE != 0 => {
                     Some(device.ioremap_bar(INLINE_BAR, MemoryType::WriteCombining)?)

@@ -13,8 +13,8 @@ use wire::nic::registers::feature;
 use wire::pcie::FunctionAddress;
 
 use super::adapter::Adapter;
+use super::beside::Offered;
 use super::counted::{OTHERS, SENDING};
-use super::kpio::{self, Offered};
 use super::tx::Put;
 
 impl NetDriver for Adapter {
@@ -115,7 +115,10 @@ impl NetDriver for Adapter {
             let _part = cpu.book(Part::Driver);
             let (is_up, driver) = (self.is_up(), &self.counters);
             let [frames, failed, no_carrier] = self.counted.sums(cpu, is_up, SENDING).await;
-            let (dropped, own) = kpio::tx_statistics(cpu, &self.counted, is_up, driver).await;
+            let (dropped, own) = match &self.beside {
+                Some(beside) => beside.tx_statistics(cpu, &self.counted, is_up).await,
+                None => Default::default(),
+            };
             TxStatistics {
                 frames,
                 failed,
@@ -135,6 +138,10 @@ impl NetDriver for Adapter {
             let is_up = self.is_up();
             let [rx_no_buffer, rx_overflow, rx_damaged, rx_length_errors, rx_filtered, rx_no_queue] =
                 self.counted.sums(cpu, is_up, OTHERS).await;
+            let own = match &self.beside {
+                Some(beside) => beside.statistics(cpu, &self.counted, is_up).await,
+                None => Default::default(),
+            };
             DeviceStatistics {
                 rx_no_buffer,
                 rx_overflow,
@@ -142,7 +149,7 @@ impl NetDriver for Adapter {
                 rx_length_errors,
                 rx_filtered,
                 rx_no_queue,
-                own: kpio::statistics(cpu, &self.counted, is_up).await,
+                own,
             }
         })
     }

@@ -78,17 +78,17 @@ impl Core {
     }
 
     /// Whether each port used by a function has a link.
-    pub(super) fn has_its_links(&self) -> bool {
+    pub(crate) fn has_its_links(&self) -> bool {
         self.registers.ports() <= self.ends.len()
     }
 
     /// Disconnects it from its links.
-    pub(super) fn take_links(&mut self) -> Vec<LinkEnd> {
+    pub(crate) fn take_links(&mut self) -> Vec<LinkEnd> {
         std::mem::take(&mut self.ends)
     }
 
     /// Connects it, which has no links, to the ends of links.
-    pub(super) fn give_links(&mut self, ends: Vec<LinkEnd>) {
+    pub(crate) fn give_links(&mut self, ends: Vec<LinkEnd>) {
         assert!(self.ends.is_empty(), "a device is in one slot");
         self.ends = ends;
         assert!(self.has_its_links(), "a function of the device names a port without a link");

@@ -65,21 +65,6 @@ impl Endpoint {
         Self { core, device, completer: Completer::default(), crossing: None, former: Vec::new() }
     }
 
-    /// Whether each port used by a function has a link.
-    pub(crate) fn has_its_links(&self) -> bool {
-        self.core.has_its_links()
-    }
-
-    /// Disconnects it from its links.
-    pub(crate) fn take_links(&mut self) -> Vec<LinkEnd> {
-        self.core.take_links()
-    }
-
-    /// Connects it, which has no links, to the ends of links.
-    pub(crate) fn give_links(&mut self, ends: Vec<LinkEnd>) {
-        self.core.give_links(ends);
-    }
-
     /// Moves one of its ports to another link.
     pub(crate) fn set_link(&mut self, port: PortIndex, link: LinkId) {
         let before = self.core.set_link(port, link);

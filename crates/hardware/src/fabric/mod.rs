@@ -126,7 +126,7 @@ impl Fabric {
             self.attach(link, Attached::Endpoint(id));
         }
         let endpoint = Endpoint::new(id, params, ends, device);
-        assert!(endpoint.has_its_links(), "a function of the device names a port without a link");
+        assert!(endpoint.core.has_its_links(), "a function of the device names a port without a link");
         self.components.endpoints.push(endpoint);
         id
     }

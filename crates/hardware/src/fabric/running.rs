@@ -204,11 +204,11 @@ impl Running<'_> {
     /// If the other device is in a slot, or has more ports.
     pub fn exchange_device(&mut self, out: EndpointId, into: EndpointId) {
         self.remove_device(out);
-        let ends = self.components.endpoint_mut(out).take_links();
+        let ends = self.components.endpoint_mut(out).core.take_links();
         for end in &ends {
             self.components.attach(*end, Attached::Endpoint(into));
         }
-        self.components.endpoint_mut(into).give_links(ends);
+        self.components.endpoint_mut(into).core.give_links(ends);
         self.insert_device(into);
     }
 

@@ -40,16 +40,16 @@ impl Iommu<'_> {
     pub fn map_row(&self, cpu: &Cpu, at: FunctionAddress, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
         let _part = cpu.book(Part::Dma);
         let pci = &self.0.pci;
-        let function = pci.function(at).ok_or(Error::NoDevice)?;
-        pci.dma_of(&function).map_row(cpu, blocks)
+        let function = pci.topology.function(at).ok_or(Error::NoDevice)?;
+        pci.topology.dma_of(&function).map_row(cpu, blocks)
     }
 
     /// Unmaps such a range at once, without a lazy flush.
     pub fn unmap_row(&self, cpu: &Cpu, at: FunctionAddress, row: Iova, length: u64) {
         let _part = cpu.book(Part::Dma);
         let pci = &self.0.pci;
-        if let Some(function) = pci.function(at) {
-            pci.dma_of(&function).unmap_row(cpu, row, length);
+        if let Some(function) = pci.topology.function(at) {
+            pci.topology.dma_of(&function).unmap_row(cpu, row, length);
         }
     }
 
@@ -117,7 +117,7 @@ impl IommuDomain {
     pub fn attach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
         let pci = self.pci.upgrade().ok_or(Error::NoDevice)?;
-        let function = pci.function(at).ok_or(Error::NoDevice)?;
+        let function = pci.topology.function(at).ok_or(Error::NoDevice)?;
         if self.functions.borrow().contains_key(&at) {
             return Err(Error::Busy);
         }
@@ -125,7 +125,7 @@ impl IommuDomain {
         if !Rc::ptr_eq(&unit, &self.domain.unit()) {
             return Err(Error::Invalid);
         }
-        let member = pci.member_of(&function);
+        let member = pci.topology.member(&function);
         let group = self.dma.groups.join_domain(cpu, &self.domain, member)?;
         self.functions.borrow_mut().insert(at, (group, member));
         Ok(())

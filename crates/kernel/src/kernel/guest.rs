@@ -38,7 +38,7 @@ impl GuestInterrupts<'_> {
     pub fn post_irq(&self, cpu: &Cpu, irq: Irq, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
         let inner = self.0;
         let line = inner.irqs.line(irq).ok_or(Error::Invalid)?;
-        let (function, _) = inner.pci.owner_of_irq(irq).ok_or(Error::Invalid)?;
+        let (function, _) = inner.pci.interrupts.owner_of(irq).ok_or(Error::Invalid)?;
         inner.dma.remapping.post_line(cpu, &line, function.message_source(), to)
     }
 }

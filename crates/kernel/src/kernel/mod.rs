@@ -32,13 +32,13 @@ use crate::ground::{Ground, HostGround};
 use crate::irq::{Apics, IrqCounters, Irqs, Softirqs};
 use crate::mm::{NodeMemory, Pins};
 use crate::net::inet::Stack;
-use crate::net::namespace::Namespace;
 use crate::net::{InetParams, Net};
 use crate::pci::{Backend, ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::TaskWatcher;
 use crate::sys::{self, SysNode};
 use crate::tasks::{TaskInfo, TaskTimes};
 
+use face::Face;
 use files::Files;
 pub use guest::GuestInterrupts;
 pub(crate) use inner::Inner;
@@ -80,6 +80,7 @@ impl KernelParams {
 /// A kernel on a simulated host.
 pub struct Kernel {
     inner: Rc<Inner>,
+    face: Rc<Face>,
     halted: Cell<bool>,
 }
 
@@ -107,10 +108,10 @@ impl Kernel {
         let net = Net::new(base.clone());
         let inet = Stack::new(base.clone(), Rc::clone(&softirqs), Rc::downgrade(&net), params.inet);
         let block = Block::new(base.clone(), Rc::clone(&pins), params.block);
-        let inner = Rc::new_cyclic(|me: &Weak<Inner>| {
-            let face = Weak::<Inner>::clone(me);
-            let pci = Pci::new(params.pci, &inventory, base, Rc::clone(&irqs), Rc::clone(&dma), face);
-            Inner {
+        let face = Rc::new_cyclic(|me: &Weak<Face>| {
+            let me = Weak::<Face>::clone(me);
+            let pci = Pci::new(params.pci, &inventory, base, Rc::clone(&irqs), Rc::clone(&dma), me);
+            let kernel = Inner {
                 cores,
                 log,
                 memory,
@@ -126,8 +127,10 @@ impl Kernel {
                 inet,
                 namespaces: RefCell::default(),
                 block,
-            }
+            };
+            Face { stack: Rc::clone(&kernel.inet), kernel: Rc::new(kernel) }
         });
+        let inner = Rc::clone(&face.kernel);
         inner.net.connect(Rc::clone(&inner.inet) as _);
         inner.cores.ground.connect_interrupts(Some(inner.apics.sink()));
         for core in &inner.cores.all {
@@ -136,7 +139,7 @@ impl Kernel {
             hw.spawn(Rc::clone(&inner.softirqs).serve(core.id));
             inner.softirqs.start_task(&inner.tasks, core.id);
         }
-        Self { inner, halted: Cell::new(false) }
+        Self { inner, face, halted: Cell::new(false) }
     }
 
     /// Stops all cores at once, as in a panic or power loss: no task runs and no interrupt is taken. Devices are not
@@ -176,7 +179,7 @@ impl Kernel {
 
     /// The interface for drivers and programs.
     pub fn face(&self) -> Rc<dyn KernelFace> {
-        Rc::clone(&self.inner) as _
+        Rc::clone(&self.face) as _
     }
 
     /// Creates a network namespace and returns the kernel interface for programs in it. The namespace has the devices
@@ -185,12 +188,12 @@ impl Kernel {
         let inner = &self.inner;
         let stack = inner.inet.another();
         inner.namespaces.borrow_mut().push(Rc::clone(&stack));
-        Namespace::new(Rc::clone(inner), stack)
+        Rc::new(Face { kernel: Rc::clone(inner), stack })
     }
 
     /// Adds a driver and offers it to all functions, present and future.
     pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
-        self.inner.pci.add_driver(driver);
+        self.inner.pci.drivers.add(driver);
     }
 
     /// Boots as a task of core 0: enables IOMMUs, enumerates PCI functions, binds drivers. The task goes on even if
@@ -259,12 +262,16 @@ impl Kernel {
 
     /// The root port above a function.
     pub fn root_port_of(&self, at: FunctionAddress) -> Option<Bdf> {
-        self.inner.pci.function(at).map(|function| function.root())
+        self.inner.pci.topology.function(at).map(|function| function.root())
     }
 
     /// The other functions in a function's IOMMU group.
     pub fn group_of(&self, at: FunctionAddress) -> Vec<FunctionInfo> {
-        self.inner.pci.function(at).map_or_else(Vec::new, |function| self.inner.pci.group_of(&function))
+        self.inner
+            .pci
+            .topology
+            .function(at)
+            .map_or_else(Vec::new, |function| self.inner.pci.group_of(&function))
     }
 
     /// End of the highest memory range.
@@ -434,6 +441,7 @@ impl Kernel {
         process: TaskId,
         to: Vec<CpuId>,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let face = Rc::clone(&self.face);
         self.as_task("taskset", async move |inner: &Rc<Inner>, cpu: &Cpu| {
             let tasks = inner.tasks.of_process(process);
             if tasks.is_empty() {
@@ -441,7 +449,7 @@ impl Kernel {
             }
             for task in tasks {
                 cpu.work(inner.cores.costs.syscall);
-                KernelFace::set_affinity(&**inner, task.id, &to)?;
+                face.set_affinity(task.id, &to)?;
             }
             Ok(())
         })
@@ -456,7 +464,7 @@ impl Kernel {
         if tasks.is_empty() {
             return Err(Error::Invalid);
         }
-        tasks.iter().try_for_each(|task| KernelFace::set_policy(&*self.inner, task.id, policy))
+        tasks.iter().try_for_each(|task| self.face.set_policy(task.id, policy))
     }
 
     /// Interrupts of a network or block device, in vector order; empty if there is no such device.
@@ -464,8 +472,8 @@ impl Kernel {
         let inner = &self.inner;
         let net = inner.net.device(device).and_then(|device| device.driver()?.function());
         let at = net.or_else(|| inner.block.device(device)?.function());
-        let function = at.and_then(|at| inner.pci.function(at));
-        function.map_or_else(Vec::new, |function| inner.pci.irqs_of(&function))
+        let function = at.and_then(|at| inner.pci.topology.function(at));
+        function.map_or_else(Vec::new, |function| inner.pci.interrupts.of(&function))
     }
 
     /// Creates `count` virtual functions, or removes all with 0 (Linux: writing to `sriov_numvfs`). Fails with
@@ -476,7 +484,8 @@ impl Kernel {
         count: u16,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("sriov_numvfs", async move |inner: &Rc<Inner>, cpu: &Cpu| {
-            let binding = inner.pci.function(of).and_then(|function| inner.pci.binding_of(&function));
+            let binding =
+                inner.pci.topology.function(of).and_then(|function| inner.pci.drivers.binding_of(&function));
             match binding {
                 Some(binding) => binding.configure_sriov(cpu, count).await,
                 None => Err(Error::NoDevice),

@@ -7,7 +7,6 @@
 
 mod device;
 pub(crate) mod inet;
-pub(crate) mod namespace;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -34,7 +34,7 @@ struct DriverSlot {
 }
 
 /// The drivers of a kernel, and the functions that they are bound to.
-pub(super) struct Drivers {
+pub(crate) struct Drivers {
     base: PciBase,
     topology: Rc<Topology>,
     interrupts: Rc<Interrupts>,
@@ -45,7 +45,7 @@ pub(super) struct Drivers {
 }
 
 impl Drivers {
-    pub fn new(
+    pub(super) fn new(
         base: PciBase,
         topology: Rc<Topology>,
         interrupts: Rc<Interrupts>,

@@ -30,7 +30,7 @@ struct Allocated {
 }
 
 /// Interrupts of all functions.
-pub(super) struct Interrupts {
+pub(crate) struct Interrupts {
     base: PciBase,
     topology: Rc<Topology>,
     allocated: RefCell<BTreeMap<FunctionAddress, Allocated>>,
@@ -59,7 +59,7 @@ async fn enable_messages(cpu: &Cpu, function: &Function) {
 }
 
 impl Interrupts {
-    pub fn new(base: PciBase, topology: Rc<Topology>) -> Self {
+    pub(super) fn new(base: PciBase, topology: Rc<Topology>) -> Self {
         Self { base, topology, allocated: RefCell::default() }
     }
 

@@ -53,8 +53,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::dma::DmaOps;
 use platform::irq::Irq;
 use platform::kernel::Kernel;
-use platform::memory::PhysAddr;
-use platform::pci::{PciBinding, PciDevice, PciDriver};
+use platform::pci::PciDevice;
 use wire::pcie::FunctionAddress;
 
 pub use backend::{Backend, Message};
@@ -65,7 +64,7 @@ pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
 use crate::base::Base;
-use crate::dma::{Dma, FunctionDma, Member};
+use crate::dma::Dma;
 use crate::ground::Inventory;
 use crate::irq::Irqs;
 use aer::Errors;
@@ -87,10 +86,10 @@ pub(crate) struct Pci {
     base: PciBase,
     /// The kernel interface for drivers.
     face: Weak<dyn Kernel>,
-    topology: Rc<Topology>,
-    interrupts: Rc<Interrupts>,
+    pub topology: Rc<Topology>,
+    pub interrupts: Rc<Interrupts>,
     iov: Rc<VirtualFunctions>,
-    drivers: Rc<Drivers>,
+    pub drivers: Rc<Drivers>,
     recovery: Rc<Recovery>,
     ports: Rc<Ports>,
 }
@@ -176,51 +175,6 @@ impl Pci {
         self.ports.errors.tally.get()
     }
 
-    /// The function at an address, if it is present.
-    pub fn function(&self, at: FunctionAddress) -> Option<Rc<Function>> {
-        self.topology.function(at)
-    }
-
-    /// All functions by address.
-    pub fn all(&self) -> Vec<Rc<Function>> {
-        self.topology.all()
-    }
-
-    /// A function's interrupts.
-    pub fn irqs_of(&self, function: &Function) -> Vec<Irq> {
-        self.interrupts.of(function)
-    }
-
-    /// The function that sends an interrupt, and the index of the vector.
-    pub fn owner_of_irq(&self, irq: Irq) -> Option<(Rc<Function>, u16)> {
-        self.interrupts.owner_of(irq)
-    }
-
-    /// The binding of a function's driver.
-    pub fn binding_of(&self, function: &Function) -> Option<Rc<dyn PciBinding>> {
-        self.drivers.binding_of(function)
-    }
-
-    /// A function's DMA API, created on first use.
-    pub fn dma_of(&self, function: &Function) -> Rc<FunctionDma> {
-        self.topology.dma_of(function)
-    }
-
-    /// A function's membership in an IOMMU group.
-    pub fn member_of(&self, function: &Function) -> Member {
-        self.topology.member(function)
-    }
-
-    /// Whether any function can access a byte of a range of memory.
-    pub fn reach(&self, at: PhysAddr, length: u64) -> bool {
-        self.topology.reach(at, length)
-    }
-
-    /// Adds a driver for functions bound from now on.
-    pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
-        self.drivers.add(driver);
-    }
-
     /// Finds and configures all functions, and binds drivers to them.
     pub async fn start(&self, cpu: &Cpu) {
         self.ports.enumerator.enumerate(cpu).await;
@@ -230,7 +184,7 @@ impl Pci {
 
     /// Unbinds a function and offers it to all drivers again (Linux: `unbind`, then `drivers_probe`).
     pub async fn rebind(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
-        let function = self.function(at).ok_or(Error::NoDevice)?;
+        let function = self.topology.function(at).ok_or(Error::NoDevice)?;
         self.drivers.unbind(cpu, &function).await;
         self.drivers.bind(cpu, &function).await;
         Ok(())
@@ -253,7 +207,7 @@ impl Pci {
 
     /// Lets the port above a function contain it.
     pub async fn contain(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
-        let function = self.function(at).ok_or(Error::NoDevice)?;
+        let function = self.topology.function(at).ok_or(Error::NoDevice)?;
         let port = self.topology.above(&function).ok_or(Error::NotSupported)?;
         match self.ports.containment.trigger(cpu, &port).await {
             true => Ok(()),

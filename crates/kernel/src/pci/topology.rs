@@ -11,7 +11,7 @@ use super::function::Function;
 use crate::dma::{BarOwners, Dma, FunctionDma, Member};
 
 /// All functions of a kernel.
-pub(super) struct Topology {
+pub(crate) struct Topology {
     me: Weak<Self>,
     dma: Rc<Dma>,
     /// By address. Those of the own fabric are in [`OWN_SEGMENT`](super::backend::OWN_SEGMENT).

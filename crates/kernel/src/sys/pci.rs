@@ -25,7 +25,9 @@ fn speed(code: u32) -> &'static str {
 /// All functions.
 pub(super) async fn tree(kernel: &Inner, cpu: &Cpu) -> SysNode {
     let mut root = SysNode::new("pci0000:00");
-    for function in kernel.pci.all().iter().filter(|function| kernel.pci.info(function).parent.is_none()) {
+    for function in
+        kernel.pci.topology.all().iter().filter(|function| kernel.pci.info(function).parent.is_none())
+    {
         root.children.push(node(kernel, cpu, function).await);
     }
     root
@@ -90,7 +92,7 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
             .with("aer_dev_fatal", errors.fatal);
     }
     node = with_uses(kernel, function, node);
-    for child in kernel.pci.all().iter().filter(|child| child.is_below(function)) {
+    for child in kernel.pci.topology.all().iter().filter(|child| child.is_below(function)) {
         node.children.push(Box::pin(self::node(kernel, cpu, child)).await);
     }
     node
@@ -98,7 +100,7 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
 
 /// A function with its interrupts and devices.
 fn with_uses(kernel: &Inner, function: &Function, node: SysNode) -> SysNode {
-    let lines = kernel.pci.irqs_of(function).into_iter().filter_map(|irq| kernel.irqs.line(irq));
+    let lines = kernel.pci.interrupts.of(function).into_iter().filter_map(|irq| kernel.irqs.line(irq));
     let irqs = lines.map(|line| line.state()).map(|line| {
         SysNode::new(line.irq.0.to_string())
             .with("name", line.name)

@@ -1,17 +1,20 @@
 //! CPU time while programs ran, by task and by part of program and kernel.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use kernel::{TaskTimes, Times};
-use platform::cpu::{CpuId, Part};
+use kernel::TaskTimes;
+use platform::cpu::Part;
+use serde::{Deserialize, Serialize};
 use units::{Duration, Time};
 
+use super::booked::{Booked, less};
+use super::computers::Computers;
+use super::host::Computer;
 use super::observer::Observer;
-use super::{Computer, Computers};
 use crate::counters::part_name;
 
 /// CPU time of one account of a host.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Account {
     /// The host's name in the scenario.
     pub host: String,
@@ -28,7 +31,7 @@ pub struct Account {
     /// Packets that the host's NICs sent and received in that time, and their bytes.
     pub packets: (u64, u64),
     /// Time by part: all parts in order, with `idle` last.
-    pub parts: Vec<(&'static str, Duration)>,
+    pub parts: Vec<(Cow<'static, str>, Duration)>,
 }
 
 impl Account {
@@ -63,65 +66,6 @@ impl Account {
     }
 }
 
-/// CPU time accounted up to a point in time.
-#[derive(Default)]
-pub(super) struct Booked {
-    at: Time,
-    tasks: BTreeMap<String, TaskTimes>,
-    cores: Vec<Times>,
-    /// Packets of the NICs, and their bytes.
-    packets: (u64, u64),
-}
-
-impl Booked {
-    /// Of all kernels that a host has had.
-    pub fn of(host: &Computer, at: Time) -> Self {
-        let cores = (0..host.kernel.face().cpus()).map(|core| host.kernel.core_times(CpuId(core))).collect();
-        let mut packets = (0, 0);
-        // Packets of a stacked device also pass its members; count them once.
-        let is_above = |name: &str| host.teams.iter().any(|team| team.name == name);
-        for totals in host.kernel.net().totals(at).iter().filter(|totals| !is_above(&totals.name)) {
-            let counters = &totals.counters;
-            packets.0 += counters.tx_packets + counters.rx_packets;
-            packets.1 += counters.tx_bytes + counters.rx_bytes;
-        }
-        let mut booked = Self { at, tasks: host.kernel.task_times(), cores, packets };
-        booked.include(&host.earlier.booked);
-        booked
-    }
-
-    /// Of a kernel that has ended, to be added to what the next one books.
-    pub fn ended(self) -> Self {
-        Self { at: Time::ZERO, ..self }
-    }
-
-    fn include(&mut self, other: &Self) {
-        for (name, times) in &other.tasks {
-            let own = self.tasks.entry(name.clone()).or_default();
-            own.tasks += times.tasks;
-            own.switches += times.switches;
-            own.migrations += times.migrations;
-            own.times += &times.times;
-        }
-        self.cores.iter_mut().zip(&other.cores).for_each(|(own, other)| *own += other);
-        self.packets.0 += other.packets.0;
-        self.packets.1 += other.packets.1;
-    }
-
-    /// CPU time since `before`, and the length of that span; no core can exceed it.
-    fn since(&self, before: &Self) -> (Times, Duration) {
-        let passed = self.at.since(before.at);
-        let (mut busy, mut idle) = (Times::default(), Duration::ZERO);
-        for (after, before) in self.cores.iter().zip(&before.cores) {
-            let times = less(after, before);
-            assert!(times.total() <= passed, "a core was busy for {} of {passed}", times.total());
-            busy += &times;
-            idle += passed - times.total();
-        }
-        (busy, idle)
-    }
-}
-
 /// Accounts CPU time from the start of the programs to their end.
 #[derive(Default)]
 pub struct Accounting {
@@ -136,11 +80,11 @@ impl Accounting {
     }
 
     fn close(&mut self, n: usize, host: &Computer, at: Time) {
-        let (before, after) = (&self.before[n], Booked::of(host, at));
+        let (before, after) = (&self.before[n], host.booked(at));
         let span = after.at.since(before.at);
         let packets = (after.packets.0 - before.packets.0, after.packets.1 - before.packets.1);
         let account = |name: &str, sums: TaskTimes, idle: Duration| {
-            let parts = Part::ALL.iter().map(|&part| (part_name(part), sums.times.of(part)));
+            let parts = Part::ALL.iter().map(|&part| (part_name(part).into(), sums.times.of(part)));
             Account {
                 host: host.name.clone(),
                 name: name.to_owned(),
@@ -149,7 +93,7 @@ impl Accounting {
                 migrations: sums.migrations,
                 span,
                 packets,
-                parts: parts.chain([("idle", idle)]).collect(),
+                parts: parts.chain([("idle".into(), idle)]).collect(),
             }
         };
         let (mut left, idle) = after.since(before);
@@ -172,17 +116,10 @@ impl Accounting {
     }
 }
 
-/// What is left of times without others that are part of them.
-fn less(all: &Times, others: &Times) -> Times {
-    let mut times = Times::default();
-    Part::ALL.into_iter().for_each(|part| times.add(part, all.of(part) - others.of(part)));
-    times
-}
-
 impl Observer for Accounting {
     fn booted(&mut self, computers: &Computers) {
         let now = computers.simulation().now();
-        self.before = computers.hosts().iter().map(|host| Booked::of(host, now)).collect();
+        self.before = computers.hosts().iter().map(|host| host.booked(now)).collect();
     }
 
     fn has_enough(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What hardware has counted adds up when a run ends.
 
-use super::Computers;
+use super::computers::Computers;
 use super::observer::Observer;
 
 /// Checks sums of the hardware's counters at the end of a run.

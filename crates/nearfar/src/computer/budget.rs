@@ -149,24 +149,24 @@ pub(super) fn report(
     let path = host.nic_driver.as_ref().and_then(NicDriverEntry::other_path);
     let rows = carried.rows(&model, link, path.is_some());
     for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
-        let measured = TrafficKind { direction, is_model: false };
-        let modelled = TrafficKind { direction, is_model: true };
+        let measured = TrafficKind { direction: direction.into(), is_model: false };
+        let modelled = TrafficKind { direction: direction.into(), is_model: true };
         for row in &rows {
             totals[n] = [totals[n][0] + row.simulated[n], totals[n][1] + row.model[n]];
             if row.simulated[n] > 0.0 || row.model[n] > 0.0 {
-                report.add_way(row.kind, measured, "B/frame", row.simulated[n] / frames);
+                report.add_way(row.kind, &measured, "B/frame", row.simulated[n] / frames);
                 if path.is_none() {
-                    report.add_way(row.kind, modelled, "B/frame", row.model[n] / frames);
+                    report.add_way(row.kind, &modelled, "B/frame", row.model[n] / frames);
                 }
             }
         }
-        report.add_way("all", measured, "B/frame", totals[n][0] / frames);
+        report.add_way("all", &measured, "B/frame", totals[n][0] / frames);
         if path.is_none() {
-            report.add_way("all", modelled, "B/frame", totals[n][1] / frames);
+            report.add_way("all", &modelled, "B/frame", totals[n][1] / frames);
         }
         let time = (took.as_ps().max(1) * after.links.max(1) as u64) as f64;
         let busy = carried.directions[n].busy * after.ps_per_byte / time;
-        report.add_way("busy", measured, "% of time", 100.0 * busy);
+        report.add_way("busy", &measured, "% of time", 100.0 * busy);
     }
     match path {
         Some(path) => report.notes.push(format!("{path}, for which there is no model")),

@@ -6,8 +6,11 @@ use ::kernel::NetDevice;
 use machine::{ComputerSetup, Diagnostics, KernelDevices, KernelNet};
 use workloads::{Disk, Program};
 
+use super::computers::Computers;
+use super::error::ComputerError;
+use super::found;
+use super::host::Computer;
 use super::programs::{check_all, parse};
-use super::{Computer, ComputerError, Computers, found};
 
 /// Checks all that a scenario says of its kernels, which boot for it.
 ///

@@ -12,7 +12,7 @@ use hardware::link::LinkId;
 use machine::{ClusterEnd, ComputerSetup, LinkPlace, PortSetup};
 use platform::device::Reset;
 
-use super::Computer;
+use super::host::Computer;
 
 /// A device: host number and device number.
 type Device = (usize, usize);

@@ -4,22 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use hardware::Fabric;
 use machine::{ComputerSetup, HostSetup};
 use platform::cpu::CpuId;
 use platform::irq::Irq;
+use serde::{Deserialize, Serialize};
 use tester::Flow;
 use units::{Duration, Time};
 
+use super::computers::Computers;
 use super::disturbances;
+use super::host::Computer;
 use super::observer::Observer;
 use super::programs::parse;
+use super::reading::reading;
 use super::scope::{InterruptCore, Scope, addresses};
-use super::{Computer, Computers};
-use crate::counters::{CountedDevice, CountedSwitch, Moment, Reading, Resource, Samples, Waited, Window};
+use crate::counters::{Moment, Resource, Samples, Waited, Window};
 
 /// An interrupt of a device that arrived while a program ran.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Arrival {
     /// The host's name in the scenario.
     pub host: String,
@@ -36,7 +38,7 @@ pub struct Arrival {
 }
 
 /// What was counted while a program ran.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Counted {
     /// The program's number in the scenario, behind which sources of traffic follow.
     pub program: usize,
@@ -128,56 +130,6 @@ fn program_placement(
             host.name, busiest.core
         )
     })
-}
-
-/// Names of a host's devices, as counters have them: what the scenario calls them, or their kind and a number.
-pub(crate) fn device_names(host: &HostSetup) -> Vec<String> {
-    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
-    let name = |device: &machine::DeviceSetup| {
-        let kind = device.kind.kind();
-        let number = numbers.entry(kind).or_default();
-        *number += 1;
-        device.name.clone().unwrap_or_else(|| format!("{kind}{}", *number - 1))
-    };
-    host.devices.iter().map(name).collect()
-}
-
-/// What a host has counted so far, with all kernels that it has had.
-pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostSetup) -> Reading {
-    let names = device_names(setup);
-    let handle = |endpoint| host.nics.iter().find(|(of, _)| *of == endpoint).map(|(_, handle)| handle);
-    let places: Vec<CountedDevice<'_>> = names
-        .iter()
-        .zip(host.devices.iter().zip(&setup.devices))
-        .map(|(name, (&endpoint, device))| {
-            let nic = device.kind.nic().and_then(|nic| Some((handle(endpoint)?, nic)));
-            CountedDevice { name, endpoint, nic }
-        })
-        .collect();
-    let switches = setup.switches.iter().zip(&host.switches);
-    let switches: Vec<CountedSwitch<'_>> =
-        switches.map(|(setup, &(_, uplink))| CountedSwitch { name: &setup.name, uplink }).collect();
-    let mut reading = Reading::of_hardware(fabric, host.host, &places, &switches, now);
-    reading.add_kernel(&host.kernel, now);
-    for (vm, setup) in host.vms().iter().zip(&setup.vms) {
-        reading.add_vm(&setup.name, vm);
-    }
-    let with_nic = setup.vms.iter().filter(|vm| vm.nic.is_some());
-    for (nic, vm) in host.vnics().iter().zip(with_nic) {
-        reading.add_virtual_nic(&vm.name, nic);
-    }
-    let with_disk = setup.vms.iter().filter(|vm| vm.disk.is_some());
-    for (disk, vm) in host.vdisks().iter().zip(with_disk) {
-        reading.add_virtual_disk(&vm.name, disk);
-    }
-    if let Some(manager) = host.manager() {
-        reading.add_scheduler(manager.done());
-    }
-    for (name, network) in host.uplinks() {
-        reading.add_uplink(&name, &network);
-    }
-    reading.include(&host.earlier.counts);
-    reading
 }
 
 /// How long each host's resources have been waited for so far.

@@ -23,12 +23,14 @@ use units::{Duration, Time};
 use wire::pcie::{FunctionAddress, Segment};
 use workloads::{Failure, Report};
 
+use super::computers::Computers;
 use super::connections::{self, Medium};
-use super::counting::reading;
+use super::error::ComputerError;
 use super::finished::{Ended, FinishedProgram, Subject};
 use super::processes::{Processes, has_ended};
+use super::reading::reading;
 use super::rogue::{Attacker, attack};
-use super::{ComputerError, Computers, settings};
+use super::settings;
 
 /// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);

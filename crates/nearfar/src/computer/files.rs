@@ -7,8 +7,9 @@ use kernel::SysNode;
 use machine::{ComputerSetup, HostSetup, Machine};
 
 use super::checks::checked;
+use super::error::ComputerError;
+use super::host::Computer;
 use super::tree::{address, spaces};
-use super::{Computer, ComputerError};
 
 /// A host's files and links, by paths from `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use units::Duration;
 use workloads::{Failure, Report, ReportSoFar};
 
-use super::{Account, Counted};
+use super::accounting::Account;
+use super::counting::Counted;
 use crate::links::LinkState;
 use crate::trace::human;
 
@@ -32,7 +33,7 @@ pub enum Subject {
 }
 
 /// A program that has ended, or something else that is reported like one.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct FinishedProgram {
     /// What it is.
     pub subject: Subject,
@@ -132,7 +133,7 @@ impl fmt::Display for Warning {
 }
 
 /// Results of a run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Counts {
     /// Reports of programs and links.
     pub done: Vec<FinishedProgram>,

@@ -3,7 +3,9 @@
 use machine::ComputerSetup;
 use units::Duration;
 
-use super::{Account, Counted, Counts, Subject};
+use super::accounting::Account;
+use super::counting::Counted;
+use super::finished::{Counts, Subject};
 use crate::counters::Resource;
 
 /// Statements that do not hold: of no run of a scenario, unless the simulator is wrong.

@@ -8,8 +8,8 @@ use platform::kernel::TaskParams;
 use wire::nvme::admin::cns;
 use wire::nvme::{ALL_NAMESPACES, AdminCommand, IDENTIFY_LEN, IdentifyController, log};
 
-use super::ComputerError;
 use super::checks::checked;
+use super::error::ComputerError;
 
 /// Pages of a drive.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use units::Time;
 
-use super::Computers;
+use super::computers::Computers;
 
 /// An observer of computers while programs run.
 pub trait Observer {

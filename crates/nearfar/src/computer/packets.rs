@@ -13,9 +13,10 @@ use wire::nic::registers::counter;
 use workloads::Report;
 
 use super::budget;
+use super::computers::Computers;
 use super::finished::FinishedProgram;
+use super::host::Computer;
 use super::observer::Observer;
-use super::{Computer, Computers};
 
 /// Bytes of one packet in one direction of a link.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -11,9 +11,10 @@ use platform::memory::Policy;
 use units::Time;
 use workloads::{Environment, Failure, MeasuredSpan, Program};
 
+use super::computers::Computers;
 use super::finished::{Ended, FinishedProgram, Subject};
+use super::host::Computer;
 use super::rogue::Functions;
-use super::{Computer, Computers};
 
 /// The first task of a program, and the kernel that it belongs to.
 struct Process {

@@ -14,8 +14,9 @@ use platform::device::PortIndex;
 use units::Duration;
 use workloads::{Failure, Firmware, Report};
 
-use super::vms::Passed;
-use super::{Computers, programs};
+use super::computers::Computers;
+use super::passed::Passed;
+use super::programs;
 
 /// Long enough for a posted request to arrive, wherever it goes: several times the way through two adapters and a switch.
 const SETTLES: Duration = Duration::from_us(10);

@@ -8,17 +8,23 @@ use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Failure, Program};
 
+use super::accounting::Accounting;
 use super::balance::Balance;
 use super::checks::check_booted;
+use super::computers::Computers;
+use super::counting::{Counted, Counting};
+use super::error::ComputerError;
 use super::events::Events;
 use super::finished::{Counts, Ended, FinishedProgram, Subject};
+use super::host::Computer;
 use super::invariants::violations;
 use super::kept;
 use super::observer::Observer;
+use super::packets::PacketCosts;
 use super::processes::{Processes, place};
 use super::programs::parse;
 use super::traffic::TrafficSource;
-use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts, Warnings};
+use super::warnings::Warnings;
 use crate::links::Links;
 use crate::progress::{Part, PlannedEnd, Progress};
 

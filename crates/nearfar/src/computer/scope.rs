@@ -275,7 +275,7 @@ impl<'a> Scope<'a> {
             Kind::Tags if owner == "root" => true,
             Kind::Ring => self.has_interface(own, described, owner),
             _ => {
-                let names = super::counting::device_names(described);
+                let names = super::reading::device_names(described);
                 let device = names.iter().position(|name| name == owner);
                 let switch = described.switches.iter().position(|switch| switch.name == owner);
                 device.is_some_and(|device| own.devices.contains(&device))

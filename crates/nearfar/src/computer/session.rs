@@ -21,7 +21,10 @@ use crate::counters::{Moment, Window};
 use crate::trace::Span;
 use crate::trace::computers::{Observed, Watch};
 
-use super::{ComputerError, Computers, device, device_names};
+use super::computers::Computers;
+use super::device;
+use super::error::ComputerError;
+use super::reading::device_names;
 
 /// A scenario's hosts while virtual machines run beside them.
 pub struct Session<'a> {

@@ -10,8 +10,9 @@ use platform::kernel::{TaskId, TaskParams};
 use platform::net::{Coalescing, NetFeatures, PacketDevice, Rings};
 use workloads::Failure;
 
+use super::host::Computer;
 use super::processes::{has_ended, policy};
-use super::{Computer, vms};
+use super::vms;
 
 /// Starts to change a setting, and tells how that ends. `process` finds the kernel and the first task of a program
 /// that runs.

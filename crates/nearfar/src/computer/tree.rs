@@ -8,7 +8,9 @@ use machine::ComputerSetup;
 use wire::pcie::Bdf;
 
 use super::checks::checked;
-use super::{Computer, ComputerError, Computers};
+use super::computers::Computers;
+use super::error::ComputerError;
+use super::host::Computer;
 
 /// Boots a scenario's hosts and reads the tree of each. No program runs.
 ///

@@ -4,27 +4,22 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ::kernel::{BlockDevice, DmaMode, DmaParams, FunctionInfo, Kernel};
-use drivers::virtio_blk::VirtioBlk;
-use drivers::virtio_net::VirtioNet;
-use engine::{Handle, Seed, Simulation};
+use ::kernel::{BlockDevice, DmaMode, DmaParams, Kernel};
+use engine::{Handle, Seed};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
-use machine::{Figure, HostSetup, HypervisorSetup, PassedSetup, Placement, VmSetup};
-use platform::Error;
+use machine::{Figure, HostSetup, HypervisorSetup, Placement, VmSetup};
 use platform::cpu::{CpuId, Node};
-use platform::device::{FunctionIndex, PortIndex};
-use platform::kernel::TaskParams;
+use platform::device::PortIndex;
 use platform::pci::{PciDevice, PciDriver};
-use virt::disk::{ServedDisk, Storage, Vdisk};
-use virt::net::{Network, ServedNic, Vnic};
+use virt::disk::{Storage, Vdisk};
+use virt::net::{Network, Vnic};
 use virt::placement::{Client, IoThreads, Managed, Manager, Policy, Scheduler, Thresholds};
-use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmError, VmParams};
-use wire::ethernet::MacAddr;
-use wire::pcie::{Bdf, FunctionAddress};
+use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
 
-use super::rules::Rules;
-use super::{Computer, ComputerError, Computers, Init, device, functions, kernel};
+use super::error::ComputerError;
+use super::kernel;
+use super::passed::{Passed, functions};
 
 /// Initially empty slots of a guest, for functions that it borrows at run time (assumed: as many as device managers
 /// leave free).
@@ -33,57 +28,9 @@ const HOT_SLOTS: u8 = 4;
 /// The VM part of a host before its kernel runs.
 pub(super) struct Vms {
     /// The driver that claims functions to pass through.
-    vfio: Rc<Vfio>,
+    pub vfio: Rc<Vfio>,
     /// Passed-through devices of each virtual machine.
     passed: Vec<Vec<Passed>>,
-}
-
-/// A passed-through or lent device or function.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Passed {
-    /// The whole device.
-    Device(EndpointId),
-    /// A virtual function: device, index of the physical function, and number.
-    Virtual(EndpointId, usize, u16),
-}
-
-impl Passed {
-    pub fn new(host: &HostSetup, devices: &[EndpointId], PassedSetup { device, vf }: PassedSetup) -> Self {
-        let each = host.devices[device].vfs.max(1);
-        match vf {
-            None => Self::Device(devices[device]),
-            Some(n) => Self::Virtual(devices[device], usize::from(n / each), n % each),
-        }
-    }
-
-    /// The device, and its first function there; `None` for a virtual one that is not enabled.
-    pub fn function(self, fabric: &Fabric) -> Option<(EndpointId, FunctionIndex)> {
-        match self {
-            Self::Device(device) => Some((device, FunctionIndex(0))),
-            Self::Virtual(device, physical, n) => {
-                let registers = &fabric.endpoint(device).core.registers;
-                let of = registers.physical_below(PortIndex(0)).nth(physical)?;
-                registers.config(of).virtual_functions().filter(|all| all.has(n))?;
-                Some((device, registers.virtual_functions(of).nth(usize::from(n))?))
-            }
-        }
-    }
-
-    /// Its functions that exist; a virtual one exists while enabled.
-    pub fn functions(self, fabric: &Fabric) -> Vec<Bdf> {
-        match self {
-            Self::Device(device) => functions(fabric, device, PortIndex(0)),
-            Self::Virtual(device, physical, n) => {
-                let registers = &fabric.endpoint(device).core.registers;
-                let of = registers.physical_below(PortIndex(0)).nth(physical);
-                let found = of.and_then(|of| {
-                    let all = registers.config(of).virtual_functions().filter(|all| all.has(n))?;
-                    Some(all.id(registers.id(of), n))
-                });
-                found.into_iter().collect()
-            }
-        }
-    }
 }
 
 impl Vms {
@@ -109,7 +56,7 @@ impl Vms {
     }
 
     /// Functions of a virtual machine, in the scenario's order.
-    fn functions(&self, hw: &Handle<Fabric>, vm: usize) -> Vec<PciDevice> {
+    pub fn functions(&self, hw: &Handle<Fabric>, vm: usize) -> Vec<PciDevice> {
         let of = |passed: &Passed| {
             let here = hw.with(|fabric, _| passed.functions(fabric));
             self.vfio.claimed().into_iter().filter(move |claimed| here.contains(&claimed.address().bdf))
@@ -119,7 +66,7 @@ impl Vms {
 }
 
 /// Parameters of a virtual machine: kernel parameters of the host, without an IOMMU.
-fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
+pub(super) fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
     let own = kernel::params(host)?;
     let dma = DmaParams { low_first: own.dma.low_first, ..DmaParams::linux(DmaMode::Off) };
     Ok(VmParams {
@@ -155,107 +102,8 @@ fn cores(host: &HostSetup, vm: &VmSetup, own: u16) -> Vec<CpuId> {
     (0..each).map(|n| CpuId(u16::from(vm.node) * each + n)).collect()
 }
 
-/// Starts and boots the hosts' virtual machines one after the other.
-pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
-    let simulation = &computers.simulation;
-    let hw = simulation.handle();
-    for (number, host) in computers.hosts.iter().enumerate() {
-        let Some(own) = &host.software.vms else { continue };
-        for (n, vm) in own.setup.vms.iter().enumerate() {
-            let functions = own.vms.functions(&hw, n);
-            let started = Vm::start(&hw, &host.kernel, params(&own.setup, vm)?, functions);
-            let started = simulation.block_on(started)?;
-            let started = started.map_err(|error| {
-                let help = match error {
-                    VmError::Memory(_) => {
-                        Some("less `memory`, another `node`, or fewer virtual machines".to_owned())
-                    }
-                    VmError::Function(at, Error::Busy) => {
-                        help_with_group(&host.kernel, at, "virtual machine")
-                    }
-                    VmError::Function(..) => Some("`iommu = \"strict\"` of its host".to_owned()),
-                };
-                vm.complaint(format!("it does not start: {error}"), help)
-            })?;
-            started.follow(&own.vms.vfio);
-            own.running.borrow_mut().push(Rc::clone(&started));
-            computers.cluster().start_borrowings(|borrow| borrow.by == number && borrow.vm == Some(n))?;
-            device::drivers(&own.setup).into_iter().for_each(|driver| started.kernel().add_driver(driver));
-            simulation.block_on(started.kernel().boot())?;
-            let mut served = Served::new();
-            if let Some(disk) = &vm.disk {
-                let storage = own.storage(host, &hw, disk.drive, vm)?;
-                let (vdisk, way) = storage.add(&started, disk.part.clone());
-                let costs = kernel::driver_costs(&own.setup)?.virtio_blk;
-                let face = started.kernel().face();
-                let probed = started.kernel().run(TaskParams::named("virtio-blk"), async move |cpu| {
-                    VirtioBlk::probe(&face, &cpu, way, costs).await
-                });
-                let probed = simulation.block_on(async move { probed.wait().await })?;
-                probed.map_err(|problem| {
-                    vm.complaint(format!("its virtual disk does not start: {problem}"), None)
-                })?;
-                own.vdisks.borrow_mut().push(Rc::clone(&vdisk));
-                served.push((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
-            }
-            if let Some(nic) = &vm.nic {
-                let network = own.network(host, nic.uplink)?;
-                let (vnic, way) = network.add(&started, MacAddr(nic.mac), 0);
-                let costs = kernel::driver_costs(&own.setup)?.virtio_net;
-                VirtioNet::new(started.kernel().face(), way, costs);
-                own.vnics.borrow_mut().push(Rc::clone(&vnic));
-                served.push((nic.uplink, Rc::new(ServedNic { network, vnic })));
-            }
-            start_interfaces(simulation, host, vm, &started.kernel())?;
-            own.served.borrow_mut().push(served);
-        }
-        own.manage(host, Seed::new(computers.seed).part(&host.name));
-    }
-    Ok(())
-}
-
-/// What to do about a function whose IOMMU group is in use for something else than `user`; `None` if it is alone in its group.
-pub(super) fn help_with_group(kernel: &Kernel, at: FunctionAddress, user: &str) -> Option<String> {
-    let others = kernel.group_of(at);
-    let name =
-        |other: &FunctionInfo| format!("{} ({})", other.address(), other.driver.unwrap_or("no driver"));
-    let names: Vec<String> = others.iter().map(name).collect();
-    (!others.is_empty()).then(|| {
-        format!(
-            "its IOMMU group also has {}; all devices of a group go to one {user}, and a switch with `access_control` \
-             or a slot of its own gives a device a group of its own",
-            names.join(", ")
-        )
-    })
-}
-
-/// Starts the network devices that a guest has at boot; later ones are started when they appear.
-fn start_interfaces(
-    simulation: &Simulation<Fabric>,
-    host: &Computer,
-    vm: &VmSetup,
-    kernel: &Rc<Kernel>,
-) -> Result<(), ComputerError> {
-    let init = Init {
-        host: format!("{}/{}", host.name, vm.name),
-        kernel: Rc::clone(kernel),
-        namespaces: BTreeMap::new(),
-        routes: Vec::new(),
-    };
-    let polled = vm.nic.filter(|nic| nic.polled).map(|nic| nic.number);
-    let is_there = |name: &str| kernel.net().devices().iter().any(|device| device.name() == name);
-    for (n, interface) in vm.interfaces.iter().enumerate() {
-        if Some(n) != polled && is_there(&interface.name) {
-            simulation.block_on(init.start(interface))??;
-        }
-    }
-    let rules = Rules::of_guest(simulation.handle(), kernel, &vm.interfaces);
-    kernel.net().set_rules(rules);
-    Ok(())
-}
-
 /// Virtual devices of a machine, with the numbers of the host devices.
-type Served = Vec<(usize, Rc<dyn Client>)>;
+pub(super) type Served = Vec<(usize, Rc<dyn Client>)>;
 
 /// The virtual machines of a host.
 pub(super) struct HostVms {
@@ -267,7 +115,7 @@ pub(super) struct HostVms {
     /// Storages by the number of the drive.
     storages: RefCell<BTreeMap<usize, Rc<Storage>>>,
     /// Virtual devices of each machine.
-    served: RefCell<Vec<Served>>,
+    pub served: RefCell<Vec<Served>>,
     pub vnics: RefCell<Vec<Rc<Vnic>>>,
     pub vdisks: RefCell<Vec<Rc<Vdisk>>>,
     manager: RefCell<Option<Rc<Manager>>>,
@@ -284,8 +132,8 @@ pub fn policy(placement: Placement) -> Option<Policy> {
 }
 
 impl HostVms {
-    /// Starts the manager that schedules virtual machines, if the scenario has one.
-    fn manage(&self, host: &Computer, seed: Seed) {
+    /// Starts the manager that schedules virtual machines of the host with this kernel, if the scenario has one.
+    pub fn manage(&self, host: &Rc<Kernel>, seed: Seed) {
         let Some(HypervisorSetup { placement, period }) = self.setup.hypervisor else { return };
         let Some(policy) = policy(placement) else { return };
         let (networks, storages) = (self.networks.borrow(), self.storages.borrow());
@@ -301,7 +149,7 @@ impl HostVms {
             Managed::new(Rc::clone(vm), setup.memory, Node(setup.node), io)
         });
         let scheduler = Scheduler::new(policy, Thresholds::usual(), seed.component("placement"));
-        let manager = Manager::start(&host.kernel, devices, vms.collect(), scheduler, period);
+        let manager = Manager::start(host, devices, vms.collect(), scheduler, period);
         *self.manager.borrow_mut() = Some(manager);
     }
 
@@ -320,36 +168,36 @@ impl HostVms {
     }
 
     /// The network of an uplink, created on first use.
-    fn network(&self, host: &Computer, uplink: usize) -> Result<Rc<Network>, ComputerError> {
+    pub fn network(&self, host: &Rc<Kernel>, uplink: usize) -> Result<Rc<Network>, ComputerError> {
         if let Some(network) = self.networks.borrow().get(&uplink) {
             return Ok(Rc::clone(network));
         }
         let mut interfaces = self.setup.interfaces.iter();
         let own = interfaces.find(|interface| (interface.port.1, interface.port.2) == (uplink, 0));
         let device = own.map_or_else(String::new, |interface| interface.name.clone());
-        let network = Network::new(&host.kernel, &device, kernel::vhost_costs(&self.setup)?);
-        let host = host.name.clone();
+        let network = Network::new(host, &device, kernel::vhost_costs(&self.setup)?);
+        let host = self.setup.name.clone();
         let network = network.map_err(|problem| ComputerError::Network { host, device, problem })?;
         self.networks.borrow_mut().insert(uplink, Rc::clone(&network));
         Ok(network)
     }
 
-    /// The storage of a drive, created on first use.
-    fn storage(
+    /// The storage of a drive, the device `endpoint`, created on first use.
+    pub fn storage(
         &self,
-        host: &Computer,
+        host: &Rc<Kernel>,
         hw: &Handle<Fabric>,
-        drive: usize,
+        (drive, endpoint): (usize, EndpointId),
         vm: &VmSetup,
     ) -> Result<Rc<Storage>, ComputerError> {
         if let Some(storage) = self.storages.borrow().get(&drive) {
             return Ok(Rc::clone(storage));
         }
-        let own = hw.with(|fabric, _| functions(fabric, host.devices[drive], PortIndex(0)));
+        let own = hw.with(|fabric, _| functions(fabric, endpoint, PortIndex(0)));
         let is_its = |device: &Rc<BlockDevice>| device.function().is_some_and(|at| own.contains(&at.bdf));
-        let device = host.kernel.block().devices().into_iter().find(is_its);
+        let device = host.block().devices().into_iter().find(is_its);
         let device = device.ok_or_else(|| vm.complaint("the host has no disk of the drive", None))?;
-        let storage = Storage::new(&host.kernel, device, kernel::vhost_costs(&self.setup)?);
+        let storage = Storage::new(host, device, kernel::vhost_costs(&self.setup)?);
         self.storages.borrow_mut().insert(drive, Rc::clone(&storage));
         Ok(storage)
     }

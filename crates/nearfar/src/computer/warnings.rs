@@ -5,8 +5,10 @@ use machine::{Action, ComputerSetup};
 use platform::device::PortIndex;
 use units::Time;
 
+use super::computers::Computers;
+use super::finished::{FinishedProgram, Warning};
 use super::observer::Observer;
-use super::{Computers, FinishedProgram, Warning, functions};
+use super::passed::functions;
 
 /// Gathers the kernels' warnings when the programs have ended.
 pub(super) struct Warnings<'a> {

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use engine::Trace;
+use hardware::Fabric;
 use hardware::core::LinePassed;
 use hardware::ethernet::{CableId, PassedFrame};
+use hardware::link::LinkId;
 use hardware::memory::CoreId;
 use kernel::Ran;
-use machine::{ClusterEnd, ComputerSetup, LinkSetup};
+use machine::{ClusterEnd, ComputerSetup};
 use platform::cpu::Part;
 use units::Time;
 use wire::ethernet::FCS_LEN;
@@ -20,7 +22,7 @@ use super::stall::{Stall, StallWatch};
 use super::timeline::{Details, Timeline};
 use super::{Capture, Recorder, Span};
 use crate::computer::{self, ComputerError, Computers, FinishedProgram, Observer};
-use crate::links::{LinkState, Links};
+use crate::links::{LinkState, Links, link_name};
 use crate::progress::Progress;
 
 /// Records within the time span of a link recorder.
@@ -89,27 +91,24 @@ impl Watch {
             cables: Vec::new(),
             tasks: Vec::new(),
         };
-        let mut known = Vec::new();
+        let (mut known, mut link_hosts) = (Vec::new(), Vec::new());
+        let mut record = |fabric: &mut Fabric, link: LinkId, name: String, host: usize| {
+            if slots.is_empty() || slots.contains(&name) {
+                Recorder::tap(&recorder, fabric, link, name.clone());
+                link_hosts.push(host);
+            }
+            known.push(name);
+        };
         computers.simulation().with(|fabric, scheduler| {
             for (n, host) in computers.hosts().iter().enumerate() {
                 for (switch, &(_, link)) in host.switches.iter().enumerate() {
                     let [at] = &setup.hosts[n].switches[switch].links[..] else { continue };
-                    let name = link_name(setup, at);
-                    if slots.is_empty() || slots.contains(&name) {
-                        Recorder::tap(&recorder, fabric, link, name.clone());
-                        watch.link_hosts.push(at.host);
-                    }
-                    known.push(name);
+                    record(fabric, link, link_name(setup, at), at.host);
                 }
                 for (number, &device) in host.devices.iter().enumerate() {
                     let links: Vec<_> = fabric.endpoint(device).links().collect();
                     for (link, at) in links.into_iter().zip(&setup.hosts[n].devices[number].links) {
-                        let name = link_name(setup, at);
-                        if slots.is_empty() || slots.contains(&name) {
-                            Recorder::tap(&recorder, fabric, link, name.clone());
-                            watch.link_hosts.push(at.host);
-                        }
-                        known.push(name);
+                        record(fabric, link, link_name(setup, at), at.host);
                     }
                 }
                 let work = Log::new();
@@ -127,14 +126,11 @@ impl Watch {
             for (number, &link) in computers.ntb_cables.iter().enumerate() {
                 let cable = &setup.cluster.cables[number];
                 let name = cable.name.clone().unwrap_or_else(|| format!("ntb-cable{number}"));
-                if slots.is_empty() || slots.contains(&name) {
-                    Recorder::tap(&recorder, fabric, link, name.clone());
-                    watch.link_hosts.push(match cable.ends {
-                        [ClusterEnd::Adapter(host, _), _] | [_, ClusterEnd::Adapter(host, _)] => host,
-                        _ => 0,
-                    });
-                }
-                known.push(name);
+                let host = match cable.ends {
+                    [ClusterEnd::Adapter(host, _), _] | [_, ClusterEnd::Adapter(host, _)] => host,
+                    _ => 0,
+                };
+                record(fabric, link, name, host);
             }
             for cable in fabric.wires.ethernet.cables().collect::<Vec<CableId>>() {
                 let log = Log::new();
@@ -145,6 +141,7 @@ impl Watch {
             let start = setup.programs.iter().map(|program| program.start).min().unwrap_or_default();
             recorder.borrow_mut().start(scheduler.now() + start);
         });
+        watch.link_hosts = link_hosts;
         match slots.iter().find(|slot| !known.contains(slot)) {
             Some(slot) => Err(format!("no device is in a slot `{slot}`; there are {}", known.join(", "))),
             None => Ok(watch),
@@ -171,14 +168,6 @@ impl Watch {
         let capture = self.recorder.borrow_mut().capture();
         Observed { capture, links: Vec::new(), stall: None, longest_wait: None, watch: self }
     }
-}
-
-/// Name of a link: its slot, prefixed by the host if there are several.
-pub(crate) fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
-    if setup.hosts.len() == 1 {
-        return link.name.clone();
-    }
-    format!("{}/{}", setup.hosts[link.host].name, link.name)
 }
 
 impl Observed {

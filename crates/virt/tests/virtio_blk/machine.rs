@@ -1,6 +1,7 @@
 //! What the suite runs on: a guest with a virtual disk, and its host, which has the drive.
 #![allow(dead_code, reason = "suites use what they need")]
 
+use std::ops::Deref;
 use std::rc::Rc;
 
 use devices::nvme::{MemoryMedia, Nvme, NvmeControl, NvmeParams};
@@ -12,19 +13,15 @@ use hardware::core::StoreParams;
 use hardware::link::LinkParams;
 use hardware::root::RootPortParams;
 use kernel::{BlockParams, DmaMode, Kernel, KernelParams};
-use platform::Error;
-use platform::block::{BlockOp, Segment};
-use platform::cpu::{Async, Cpu, CpuId, Node};
+use platform::cpu::Cpu;
 use platform::kernel::TaskParams;
-use platform::memory::{PhysAddr, Policy};
-use platform::storage::{BlockFile, IoCompletions, IoRequest};
-use platform::sync::Completion;
 use platform::virtio::VirtualDisk;
 use units::{Bytes, Duration};
 use virt::disk::{Storage, Vdisk};
 use virt::{InterruptSupport, VhostCosts, Vm};
 use wire::pcie::{Generation, Width};
 
+use super::programs::Programs;
 use crate::ground::board::{self, Board};
 use crate::ground::vm;
 
@@ -50,10 +47,8 @@ impl Default for Setup {
 }
 
 pub struct Machine {
-    // Dropped first: tasks hold what the kernels hold.
-    pub simulation: Simulation<Fabric>,
-    /// The guest's.
-    pub kernel: Rc<Kernel>,
+    /// Of the guest.
+    programs: Programs,
     pub control: NvmeControl,
     driver: Rc<NvmeDriver>,
     pub host: Rc<Kernel>,
@@ -62,6 +57,15 @@ pub struct Machine {
     pub vdisk: Rc<Vdisk>,
     /// The guest's way to it.
     pub way: Rc<dyn VirtualDisk>,
+}
+
+/// Runs programs.
+impl Deref for Machine {
+    type Target = Programs;
+
+    fn deref(&self) -> &Programs {
+        &self.programs
+    }
 }
 
 impl Machine {
@@ -104,7 +108,8 @@ impl Machine {
         let bytes = drive.open().bytes();
         let storage = Storage::new(&host, drive, VhostCosts::linux());
         let (vdisk, way) = storage.add(&vm, 0..bytes);
-        Self { simulation, kernel, control, driver, host, vm, storage, vdisk, way }
+        let programs = Programs { simulation, kernel, disk: "/dev/vda" };
+        Self { programs, control, driver, host, vm, storage, vdisk, way }
     }
 
     /// Gives the guest's disk a driver of the kernel that the guest runs now.
@@ -131,65 +136,6 @@ impl Machine {
     /// Until nothing happens any more.
     pub fn settle(&self) {
         self.simulation.run();
-    }
-
-    pub fn file(&self) -> Rc<dyn BlockFile> {
-        self.kernel.face().open_block("/dev/vda").unwrap_or_else(|| panic!("{:?}", self.kernel.log()))
-    }
-
-    /// Runs a program on a core of the guest to its end.
-    pub fn run<T: 'static>(&self, on: u16, program: impl FnOnce(Cpu) -> Async<'static, T> + 'static) -> T {
-        let result = Completion::new();
-        let end = result.clone();
-        self.kernel.spawn(TaskParams::named("test").on(CpuId(on)), move |cpu| {
-            Box::pin(async move {
-                let value = program(cpu.clone()).await;
-                cpu.sync().await;
-                end.complete(value);
-            })
-        });
-        let ended = self.simulation.block_on(async move { result.wait().await });
-        ended.unwrap_or_else(|deadlock| panic!("{deadlock}: {:#?} {:#?}", self.kernel.log(), self.host.log()))
-    }
-
-    /// Takes pages of a node; a program's memory.
-    pub fn memory(&self, pages: u64, node: u8) -> PhysAddr {
-        let kernel = self.kernel.face();
-        self.run(0, move |cpu| {
-            Box::pin(async move {
-                let order = pages.next_power_of_two().trailing_zeros() as u8;
-                kernel.alloc_pages(&cpu, order, Policy::Bind(Node(node))).unwrap().start
-            })
-        })
-    }
-
-    pub fn put(&self, at: PhysAddr, bytes: &[u8]) {
-        assert!(self.kernel.ground().poke(at, bytes));
-    }
-
-    pub fn get(&self, at: PhysAddr, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        assert!(self.kernel.ground().peek(at, &mut bytes));
-        bytes
-    }
-
-    /// One direct request, to its end.
-    pub fn direct(
-        &self,
-        on: u16,
-        op: BlockOp,
-        offset: u64,
-        memory: Vec<Segment>,
-        length: u64,
-    ) -> Result<(), Error> {
-        let file = self.file();
-        self.run(on, move |cpu| {
-            Box::pin(async move {
-                let completions = IoCompletions::new();
-                file.submit(&cpu, vec![IoRequest { op, offset, length, memory, token: 7 }], &completions);
-                completions.next().await.result
-            })
-        })
     }
 
     /// What the host's driver has mapped, beyond what it has allocated.

@@ -7,4 +7,6 @@ mod cache;
 mod durability;
 mod faults;
 mod machine;
+#[path = "../../../drivers/tests/nvme/suite/programs.rs"]
+mod programs;
 mod rogue;

@@ -5,12 +5,13 @@
 //! last byte. Headers are those of [`super::tlp`] here, as long as FLIT mode's without its optional content (OHC), so that tags
 //! have ten bits; and a TLP is what is numbered and replayed, where hardware replays FLITs.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use units::{BitRate, Duration};
 
 /// Link speed, named by the generation that introduced it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Generation {
     /// 2.5 GT/s.
     Gen1 = 1,
@@ -76,7 +77,7 @@ impl fmt::Display for Generation {
 }
 
 /// Number of lanes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Width {
     /// One lane.
     X1 = 1,

@@ -31,11 +31,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Cpu, Node};
+use platform::cpu::{Async, Cpu, Node};
 use platform::dma::DmaOps;
 use platform::kernel::Kernel;
 use platform::mmio::{MemoryType, Mmio};
-use platform::net::{NetCore, Packet};
+use platform::net::{NetCore, OwnCounters, Packet};
 use platform::pci::PciDevice;
 use units::Duration;
 use wire::ip::{Flow as Connection, protocol};
@@ -43,11 +43,13 @@ use wire::nic::registers::{WINDOW_BAR, counter};
 
 pub use params::{Ending, Flow, KpioCosts, KpioParams, PacketSelect, Stores};
 
+use super::beside::{Offered, TxBeside};
 use super::channel::Channel;
 use super::channels::Channels;
 use super::counted::Counted;
 use super::counters::Counters;
-use super::limits::Windows;
+use super::limits::{Limits, Windows};
+use super::params::NicDriverParams;
 use super::path::TxPath;
 use flows::{FlowCache, Last, Path};
 use queue::KpioQueue;
@@ -59,7 +61,7 @@ const HEADERS: usize = 64;
 const TO_GIVE_UP: Duration = Duration::from_ms(1);
 
 /// A function's programmed I/O path.
-pub struct Kpio {
+struct Kpio {
     params: KpioParams,
     windows: Windows,
     counters: Rc<Counters>,
@@ -79,55 +81,30 @@ pub struct Kpio {
     waiting: RefCell<Vec<u16>>,
 }
 
-/// Outcome of an attempt to send by this path.
-pub enum Offered {
-    /// Sent, with so many bytes.
-    Sent(u64),
-    /// Has to go through the ring.
-    Declined(Packet),
-    /// Cannot go yet; its channel is woken when it can.
-    NotYet(Packet),
-}
-
 /// The path that a packet takes; `None` while it has to wait for earlier packets on the other path.
 type Way = Option<Path>;
 
 /// The device's counters of the outcome of each transmit by this path.
-pub const SENDING: [usize; 2] = [counter::KPIO_DROPPED, counter::KPIO_MISSING];
+const SENDING: [usize; 2] = [counter::KPIO_DROPPED, counter::KPIO_MISSING];
 /// Other counters of the device that are reported.
-pub const OTHERS: [usize; 1] = [counter::KPIO_WAITS];
+const OTHERS: [usize; 1] = [counter::KPIO_WAITS];
 
-/// Those that stay zero.
-pub fn silent(path: Option<&Kpio>) -> &'static [usize] {
-    match path {
-        None => &[counter::KPIO_DROPPED, counter::KPIO_WAITS, counter::KPIO_MISSING],
-        // Frames of the other format carry no sequence numbers.
-        Some(path) if !path.params.framed => &[counter::KPIO_MISSING],
-        Some(_) => &[],
-    }
-}
-
-/// Named values of a function, for `ethtool -S`.
-type Named = Vec<(&'static str, u64)>;
-
-/// Frames that the device has dropped, and all values about transmits.
-pub async fn tx_statistics(cpu: &Cpu, counted: &Counted, is_up: bool, driver: &Counters) -> (u64, Named) {
-    let [dropped, missing] = counted.sums(cpu, is_up, SENDING).await;
-    let named = vec![
-        ("tx_kpio", driver.tx_lines.get()),
-        ("tx_kpio_no_queue", driver.tx_no_queue.get()),
-        ("tx_kpio_too_long", driver.tx_too_long.get()),
-        ("tx_kpio_dropped", dropped),
-        ("tx_kpio_missing", missing),
-    ];
-    // Most dropped packets also leave a gap in the sequence numbers.
-    (dropped.max(missing), named)
-}
-
-/// Other values.
-pub async fn statistics(cpu: &Cpu, counted: &Counted, is_up: bool) -> Named {
-    let [waits] = counted.sums(cpu, is_up, OTHERS).await;
-    vec![("tx_kpio_waits", waits)]
+/// The path of a function, if the driver is loaded with it and the function has queues for it. `select` is what was set
+/// since then.
+///
+/// # Errors
+/// If the windows cannot be mapped.
+pub fn probe(
+    device: &PciDevice,
+    registers: &Mmio,
+    driver: &NicDriverParams,
+    select: Option<PacketSelect>,
+    limits: &Limits,
+    counters: &Rc<Counters>,
+) -> Result<Option<Box<dyn TxBeside>>, Error> {
+    let (Some(params), Some(windows)) = (driver.kpio, limits.windows) else { return Ok(None) };
+    let params = KpioParams { select: select.unwrap_or(params.select), ..params };
+    Ok(Some(Box::new(Kpio::new(device, registers, params, windows, counters)?)))
 }
 
 impl Kpio {
@@ -135,7 +112,7 @@ impl Kpio {
     ///
     /// # Errors
     /// If the windows cannot be mapped.
-    pub fn new(
+    fn new(
         device: &PciDevice,
         registers: &Mmio,
         params: KpioParams,
@@ -165,102 +142,6 @@ impl Kpio {
 
     fn queue(&self, channel: u16) -> Option<Rc<KpioQueue>> {
         self.queues.borrow().get(usize::from(channel)).cloned()
-    }
-
-    /// Changes which packets go by programmed I/O. Packets in flight leave first.
-    pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: PacketSelect) {
-        if self.select.replace(select) != select {
-            self.holds.set(true);
-            self.mixes.set(false);
-            self.end_hold(cpu, channels);
-        }
-    }
-
-    /// Creates and starts the next channel's queue, with its memory on `node`.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`].
-    pub fn start(&self, cpu: &Cpu, channel: u16, node: Node) -> Result<(), Error> {
-        if self.flows.borrow().is_none() {
-            *self.flows.borrow_mut() = Some(FlowCache::new(cpu, &self.kernel)?);
-        }
-        let shared = self.queue(0).filter(|_| self.params.shared);
-        if shared.is_none() && channel >= self.windows.count {
-            return Ok(());
-        }
-        let queue = match shared {
-            Some(shared) => shared,
-            None => {
-                let places = (&self.registers, &self.window);
-                let queue =
-                    KpioQueue::new(cpu, &self.dma, places, (channel, self.windows), self.params, node)?;
-                queue.start(cpu, channel);
-                queue
-            }
-        };
-        self.queues.borrow_mut().push(queue);
-        Ok(())
-    }
-
-    /// Tells the user if the device has no queue for some of the function's channels.
-    pub fn log_reach(&self, name: &str, channels: usize) {
-        let without = channels - self.queues.borrow().len();
-        if without > 0 {
-            self.kernel.log(format!(
-                "{name}: {without} of {channels} queues send by descriptors alone: no kPIO queue is left"
-            ));
-        }
-    }
-
-    /// Stops a channel's queue.
-    pub fn stop(&self, cpu: &Cpu, channel: u16) {
-        if let Some(queue) = self.queue(channel) {
-            queue.stop(cpu);
-        }
-    }
-
-    /// Frees the queues. The device must have stopped.
-    pub fn free(&self, cpu: &Cpu) {
-        let mut queues = self.queues.take();
-        queues.dedup_by(|one, other| Rc::ptr_eq(one, other));
-        queues.iter().for_each(|queue| queue.free(cpu));
-        if let Some(flows) = self.flows.take() {
-            flows.free(cpu);
-        }
-        self.holds.set(false);
-        self.mixes.set(false);
-    }
-
-    /// Sends a packet by lines if it is to take that path.
-    pub fn offer(&self, cpu: &Cpu, channels: &[Rc<Channel>], channel: u16, packet: Packet) -> Offered {
-        let Some(queue) = self.queue(channel) else {
-            self.counters.tx_no_queue.add(u64::from(self.select.get() != PacketSelect::None));
-            return Offered::Declined(packet);
-        };
-        // The rest of a packet takes the same path as its beginning.
-        let way = match queue.is_cutting(channel) {
-            true => Some(Path::Lines),
-            false if self.holds.get() && !self.end_hold(cpu, channels) => {
-                self.wait_for_paths(cpu, channel);
-                None
-            }
-            false => self.way(cpu, channels, (channel, &queue), &packet),
-        };
-        let sent = match way {
-            None => Err(packet),
-            Some(Path::Ring) => return Offered::Declined(packet),
-            Some(Path::Lines) => queue.send(cpu, channel, packet),
-        };
-        match sent {
-            Ok(bytes) => {
-                self.counters.tx_lines.add(1);
-                Offered::Sent(bytes)
-            }
-            Err(packet) => {
-                self.counters.tx_held.add(1);
-                Offered::NotYet(packet)
-            }
-        }
     }
 
     fn way(
@@ -385,30 +266,162 @@ impl Kpio {
             queue.wait_until_empty(cpu, channel);
         }
     }
+}
 
-    /// Wakes channels whose packets can go now. Called after a channel has polled its ring; polls its kPIO queue as
-    /// well.
-    pub async fn poll(&self, cpu: &Cpu, channels: &Channels, channel: u16, core: &dyn NetCore) {
-        if let Some(queue) = self.queue(channel) {
-            let was_lost = queue.poll(cpu, core).await;
-            self.counters.tx_places_lost.add(was_lost.into());
+impl TxBeside for Kpio {
+    fn start(&self, cpu: &Cpu, channel: u16, node: Node) -> Result<(), Error> {
+        if self.flows.borrow().is_none() {
+            *self.flows.borrow_mut() = Some(FlowCache::new(cpu, &self.kernel)?);
         }
-        if !self.waiting.borrow().is_empty() {
-            self.end_hold(cpu, &channels.all());
-            let waiting = self.waiting.take();
-            waiting.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
+        let shared = self.queue(0).filter(|_| self.params.shared);
+        if shared.is_none() && channel >= self.windows.count {
+            return Ok(());
+        }
+        let queue = match shared {
+            Some(shared) => shared,
+            None => {
+                let places = (&self.registers, &self.window);
+                let queue =
+                    KpioQueue::new(cpu, &self.dma, places, (channel, self.windows), self.params, node)?;
+                queue.start(cpu, channel);
+                queue
+            }
+        };
+        self.queues.borrow_mut().push(queue);
+        Ok(())
+    }
+
+    /// Tells the user if the device has no queue for some of the channels.
+    fn started(&self, name: &str, channels: usize) {
+        let without = channels - self.queues.borrow().len();
+        if without > 0 {
+            self.kernel.log(format!(
+                "{name}: {without} of {channels} queues send by descriptors alone: no kPIO queue is left"
+            ));
         }
     }
 
-    /// Asks the device again about lines that a channel waits for. Returns true if it no longer has to wait, because
-    /// an interrupt or the request for one was lost.
-    pub async fn ask_again(&self, cpu: &Cpu, channel: u16) -> bool {
-        let Some(queue) = self.queue(channel) else { return false };
-        if !queue.is_waited_for() {
-            return false;
+    fn stop(&self, cpu: &Cpu, channel: u16) {
+        if let Some(queue) = self.queue(channel) {
+            queue.stop(cpu);
         }
-        queue.arm(cpu);
-        cpu.sleep(TO_GIVE_UP).await;
-        !queue.is_waited_for() || queue.has_news(cpu)
+    }
+
+    fn free(&self, cpu: &Cpu) {
+        let mut queues = self.queues.take();
+        queues.dedup_by(|one, other| Rc::ptr_eq(one, other));
+        queues.iter().for_each(|queue| queue.free(cpu));
+        if let Some(flows) = self.flows.take() {
+            flows.free(cpu);
+        }
+        self.holds.set(false);
+        self.mixes.set(false);
+    }
+
+    fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: PacketSelect) {
+        if self.select.replace(select) != select {
+            self.holds.set(true);
+            self.mixes.set(false);
+            self.end_hold(cpu, channels);
+        }
+    }
+
+    fn offer(&self, cpu: &Cpu, channels: &[Rc<Channel>], channel: u16, packet: Packet) -> Offered {
+        let Some(queue) = self.queue(channel) else {
+            self.counters.tx_no_queue.add(u64::from(self.select.get() != PacketSelect::None));
+            return Offered::Declined(packet);
+        };
+        // The rest of a packet takes the same path as its beginning.
+        let way = match queue.is_cutting(channel) {
+            true => Some(Path::Lines),
+            false if self.holds.get() && !self.end_hold(cpu, channels) => {
+                self.wait_for_paths(cpu, channel);
+                None
+            }
+            false => self.way(cpu, channels, (channel, &queue), &packet),
+        };
+        let sent = match way {
+            None => Err(packet),
+            Some(Path::Ring) => return Offered::Declined(packet),
+            Some(Path::Lines) => queue.send(cpu, channel, packet),
+        };
+        match sent {
+            Ok(bytes) => {
+                self.counters.tx_lines.add(1);
+                Offered::Sent(bytes)
+            }
+            Err(packet) => {
+                self.counters.tx_held.add(1);
+                Offered::NotYet(packet)
+            }
+        }
+    }
+
+    /// Polls its queue as well.
+    fn poll<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        channels: &'a Channels,
+        channel: u16,
+        core: &'a dyn NetCore,
+    ) -> Async<'a, ()> {
+        Box::pin(async move {
+            if let Some(queue) = self.queue(channel) {
+                let was_lost = queue.poll(cpu, core).await;
+                self.counters.tx_places_lost.add(was_lost.into());
+            }
+            if !self.waiting.borrow().is_empty() {
+                self.end_hold(cpu, &channels.all());
+                let waiting = self.waiting.take();
+                waiting.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
+            }
+        })
+    }
+
+    fn ask_again<'a>(&'a self, cpu: &'a Cpu, channel: u16) -> Async<'a, bool> {
+        Box::pin(async move {
+            let Some(queue) = self.queue(channel) else { return false };
+            if !queue.is_waited_for() {
+                return false;
+            }
+            queue.arm(cpu);
+            cpu.sleep(TO_GIVE_UP).await;
+            !queue.is_waited_for() || queue.has_news(cpu)
+        })
+    }
+
+    fn counters(&self) -> [&'static [usize]; 2] {
+        // Frames of the paper's format carry no sequence numbers, and a read across the link takes long.
+        [if self.params.framed { &SENDING } else { &SENDING[..1] }, &OTHERS]
+    }
+
+    fn tx_statistics<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        counted: &'a Counted,
+        is_up: bool,
+    ) -> Async<'a, (u64, OwnCounters)> {
+        Box::pin(async move {
+            let [dropped, missing] = match self.params.framed {
+                true => counted.sums(cpu, is_up, SENDING).await,
+                false => [counted.sums(cpu, is_up, [counter::KPIO_DROPPED]).await[0], 0],
+            };
+            let named = vec![
+                ("tx_kpio", self.counters.tx_lines.get()),
+                ("tx_kpio_no_queue", self.counters.tx_no_queue.get()),
+                ("tx_kpio_too_long", self.counters.tx_too_long.get()),
+                ("tx_kpio_dropped", dropped),
+                ("tx_kpio_missing", missing),
+            ];
+            // Most dropped packets also leave a gap in the sequence numbers.
+            (dropped.max(missing), named)
+        })
+    }
+
+    fn statistics<'a>(&'a self, cpu: &'a Cpu, counted: &'a Counted, is_up: bool) -> Async<'a, OwnCounters> {
+        Box::pin(async move {
+            let [waits] = counted.sums(cpu, is_up, OTHERS).await;
+            vec![("tx_kpio_waits", waits)]
+        })
     }
 }

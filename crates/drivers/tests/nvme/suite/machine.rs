@@ -1,5 +1,6 @@
 //! What the suite runs on: a computer of two nodes with a drive, its kernel and driver, and programs on it.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
 use devices::nvme::{MemoryMedia, Nvme, NvmeControl, NvmeParams};
@@ -11,19 +12,15 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkParams;
 use hardware::memory::NodeId;
 use hardware::root::{HostId, RootPortParams};
-use kernel::{BlockParams, DmaMode, Kernel, KernelParams};
-use platform::Error;
-use platform::block::{BlockOp, Segment};
-use platform::cpu::{Async, Cpu, CpuId, Node};
+use kernel::{BlockParams, DmaMode, KernelParams};
+use platform::block::Segment;
 use platform::device::FunctionIndex;
-use platform::kernel::TaskParams;
-use platform::memory::{PAGE, PhysAddr, Policy};
-use platform::storage::{BlockFile, IoCompletions, IoRequest};
-use platform::sync::Completion;
+use platform::memory::{PAGE, PhysAddr};
 use units::{Bytes, Duration};
 use wire::pcie::config::header;
 use wire::pcie::{Generation, Width};
 
+use super::programs::Programs;
 use crate::ground::board::{self, Board};
 use crate::ground::{self, Computer};
 
@@ -57,15 +54,22 @@ impl Default for Setup {
 }
 
 pub struct Machine {
-    // Dropped first: tasks hold what the kernels hold.
-    pub simulation: Simulation<Fabric>,
-    pub kernel: Rc<Kernel>,
+    programs: Programs,
     pub driver: Rc<NvmeDriver>,
     pub control: NvmeControl,
     pub drive: EndpointId,
     /// Whose memory the kernel has.
     pub host: HostId,
     pub computer: Computer,
+}
+
+/// Runs programs.
+impl Deref for Machine {
+    type Target = Programs;
+
+    fn deref(&self) -> &Programs {
+        &self.programs
+    }
 }
 
 impl Machine {
@@ -114,7 +118,8 @@ impl Machine {
         let driver = Rc::new(NvmeDriver::new(setup.options));
         computer.kernel.add_driver(Rc::clone(&driver) as _);
         let (kernel, drive, host) = (Rc::clone(&computer.kernel), computer.device, computer.host);
-        Self { simulation, kernel, driver, control, drive, host, computer }
+        let programs = Programs { simulation, kernel, disk: "/dev/nvme0n1" };
+        Self { programs, driver, control, drive, host, computer }
     }
 
     /// Until nothing happens any more.
@@ -143,72 +148,6 @@ impl Machine {
     pub fn controller(&self) -> Rc<Controller> {
         let first = self.driver.controllers().into_iter().next();
         first.unwrap_or_else(|| panic!("{:?}", self.kernel.log()))
-    }
-
-    pub fn file(&self) -> Rc<dyn BlockFile> {
-        self.kernel.face().open_block("/dev/nvme0n1").unwrap_or_else(|| panic!("{:?}", self.kernel.log()))
-    }
-
-    /// Runs a program on a core to its end.
-    pub fn run<T: 'static>(&self, on: u16, program: impl FnOnce(Cpu) -> Async<'static, T> + 'static) -> T {
-        let result = Completion::new();
-        let end = result.clone();
-        self.kernel.spawn(TaskParams::named("test").on(CpuId(on)), move |cpu| {
-            Box::pin(async move {
-                let value = program(cpu.clone()).await;
-                cpu.sync().await;
-                end.complete(value);
-            })
-        });
-        self.simulation.block_on(async move { result.wait().await }).unwrap_or_else(|deadlock| {
-            panic!(
-                "{deadlock}: {:#?} {:?}",
-                self.kernel.log(),
-                self.driver.controllers().first().map(|c| c.counters())
-            )
-        })
-    }
-
-    /// Takes pages of a node; a program's memory.
-    pub fn memory(&self, pages: u64, node: u8) -> PhysAddr {
-        let kernel = self.kernel.face();
-        self.run(0, move |cpu| {
-            Box::pin(async move {
-                let order = pages.next_power_of_two().trailing_zeros() as u8;
-                kernel.alloc_pages(&cpu, order, Policy::Bind(Node(node))).unwrap().start
-            })
-        })
-    }
-
-    pub fn put(&self, at: PhysAddr, bytes: &[u8]) {
-        assert!(self.kernel.ground().poke(at, bytes));
-    }
-
-    pub fn get(&self, at: PhysAddr, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        assert!(self.kernel.ground().peek(at, &mut bytes));
-        bytes
-    }
-
-    /// One direct request, to its end.
-    pub fn direct(
-        &self,
-        on: u16,
-        op: BlockOp,
-        offset: u64,
-        memory: Vec<Segment>,
-        length: u64,
-    ) -> Result<(), Error> {
-        let file = self.file();
-        self.run(on, move |cpu| {
-            Box::pin(async move {
-                let completions = IoCompletions::new();
-                file.submit(&cpu, vec![IoRequest { op, offset, length, memory, token: 7 }], &completions);
-                let done = completions.next().await;
-                assert_eq!(done.token, 7);
-                done.result
-            })
-        })
     }
 
     /// What the driver has mapped, beyond what it has allocated.

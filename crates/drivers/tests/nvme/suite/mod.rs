@@ -7,4 +7,5 @@ mod faults;
 mod legacy;
 pub mod machine;
 mod probe;
+pub mod programs;
 mod reads_back;

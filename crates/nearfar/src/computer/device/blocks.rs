@@ -9,7 +9,7 @@ use devices::nvme::{FileMedia, Media};
 use files::{FileRefused, Folder, Operation, may_fail};
 use machine::Placed;
 
-use crate::computer::ComputerError;
+use crate::computer::error::ComputerError;
 
 /// Where a scenario's drives keep their blocks.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use machine::{Drive, DriveSetup, NvmeDriverEntry};
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
-use crate::computer::ComputerError;
+use crate::computer::error::ComputerError;
 use crate::plain::{Plain, given, pci_id, plain};
 use crate::topology::{TopologyError, attributes, endpoint_port};
 

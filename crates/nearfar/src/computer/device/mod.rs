@@ -28,7 +28,7 @@ use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability, LinkSetu
 use platform::pci::{PciDriver, PciMatch};
 use wire::pcie::{Generation, Width};
 
-use super::ComputerError;
+use super::error::ComputerError;
 use crate::topology;
 
 pub use blocks::BlockFiles;

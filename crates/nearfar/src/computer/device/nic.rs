@@ -1,6 +1,8 @@
 //! NICs.
 
-use devices::nic::{FlowControl, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
+use devices::nic::{
+    FlowControl, LoopbackParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams,
+};
 use drivers::nic::{HeldParams, InlineParams, NicDriverParams};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
@@ -109,8 +111,10 @@ pub fn nic_params(
         pcie: endpoint_port(&nic.link, generation, width),
         kpio: nic.kpio.as_ref().map(kpio::queues),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
-        loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(Plain::plain),
-        loop_subnets: given(&controller.loop_subnets, false)
+        loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(|latency| LoopbackParams {
+            latency: latency.value,
+            between_subnets: given(&controller.loop_subnets, false),
+        })
     })
 }
 
