@@ -11,7 +11,7 @@ use units::Duration;
 use crate::bench::Outcome;
 use crate::compare::{self, Comparison};
 use crate::computer::{Account, Counts, FinishedProgram, Warning};
-use crate::counters::{Counter, HostCounters, Phase, Unit, Window};
+use crate::counters::{Counter, HostCounters, OfferedLoad, Phase, Unit, Window};
 use crate::links::LinkState;
 use crate::origins::Origins;
 use crate::scenario;
@@ -258,8 +258,8 @@ fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     binds["resource"] = what.map(|(_, resource)| resource.kind.name()).into();
     binds["share_pct"] = what.map(|(_, resource)| 100.0 * resource.share).into();
     binds["sentence"] = binding.to_string().into();
-    if let Some(generator) = &binding.offered {
-        binds["offered_by"] = generator.clone().into();
+    if let Some(OfferedLoad::Generator(by) | OfferedLoad::Pace(by)) = &binding.offered {
+        binds["offered_by"] = by.clone().into();
     }
     if !binding.phases.is_empty() {
         let phase = |phase: &Phase| {

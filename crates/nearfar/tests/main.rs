@@ -21,6 +21,7 @@ mod memory_latency;
 mod netperf_link;
 mod network;
 mod network_tools;
+mod paced;
 mod paths;
 mod pktgen;
 mod plausible;

@@ -129,9 +129,20 @@ pub struct Report {
     pub samples: Vec<f64>,
     /// What the real tool prints, if its options ask for that form: JSON, terse, or its usual text.
     pub text: Option<String>,
+    /// The option that sets its pace, if it kept up: more of anything would bring no more.
+    pub pace: Option<String>,
 }
 
 impl Report {
+    /// Says that `option` asked for a rate, of which it has reached some.
+    pub(crate) fn set_pace(&mut self, option: &str, asked: f64, reached: f64) {
+        /// The rest is lost at the ends of what was measured.
+        const KEPT: f64 = 0.98;
+        if reached >= KEPT * asked {
+            self.pace = Some(option.to_owned());
+        }
+    }
+
     /// Adds a reading.
     pub fn add(&mut self, quantity: impl Into<String>, unit: &'static str, value: f64) {
         self.readings.push(Reading::new(quantity, unit, value));

@@ -18,7 +18,7 @@ use super::observer::Observer;
 use super::programs::parse;
 use super::reading::reading;
 use super::scope::{InterruptCore, Scope, addresses};
-use crate::counters::{Moment, Resource, Samples, Waited, Window};
+use crate::counters::{Moment, OfferedLoad, Resource, Samples, Waited, Window};
 
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -237,7 +237,7 @@ impl<'a> Counting<'a> {
         took: Duration,
         before: &HostCounts,
         now: &HostCounts,
-    ) -> Option<String> {
+    ) -> Option<OfferedLoad> {
         const GROWS: f64 = 1.5;
         /// Little enough to have been on the way by chance.
         const CHANCE: f64 = 0.01;
@@ -253,7 +253,7 @@ impl<'a> Counting<'a> {
             returned > 0 && missing <= GROWS * on_way + CHANCE * sent as f64
         };
         let found = (0..self.setup.generators.len()).find(keeps_up)?;
-        Some(self.setup.generators[found].name.clone())
+        Some(OfferedLoad::Generator(self.setup.generators[found].name.clone()))
     }
 
     fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {

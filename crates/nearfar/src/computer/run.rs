@@ -25,6 +25,7 @@ use super::processes::{Processes, place};
 use super::programs::parse;
 use super::traffic::TrafficSource;
 use super::warnings::Warnings;
+use crate::counters::OfferedLoad;
 use crate::links::Links;
 use crate::progress::{Part, PlannedEnd, Progress};
 
@@ -87,11 +88,13 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     let ((((costs, accounting), (counting, links)), warnings), balance) = watching;
     costs.explain(setup, &mut done);
     warnings.explain(&mut done);
-    let counted = counting.counted();
+    let mut counted = counting.counted();
     for program in &mut done {
         let number = program.number();
-        let of = |counted: &&Counted| Some(counted.program) == number;
-        if let (Ok(report), Some(counted)) = (&mut program.outcome, counted.iter().find(of)) {
+        let of = |counted: &&mut Counted| Some(counted.program) == number;
+        if let (Ok(report), Some(counted)) = (&mut program.outcome, counted.iter_mut().find(of)) {
+            let pace = report.pace.clone().map(OfferedLoad::Pace);
+            counted.window.offered = counted.window.offered.take().or(pace);
             report.notes.extend(counted.placement(setup));
             report.notes.push(counted.window.binding(&program.host).to_string());
         }

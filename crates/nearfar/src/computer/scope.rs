@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use machine::{
-    Action, ComputerSetup, DeviceFile, HostSetup, InterfaceSetup, LinkSetup, MemoryPolicy, ProgramSetup,
-    SlotSetup, adapter,
+    Action, ComputerSetup, DeviceFile, HostSetup, InterfaceSetup, LinkSetup, MemoryPolicy, PortSetup,
+    ProgramSetup, SlotSetup, adapter,
 };
 
 use super::found::drive_of;
@@ -38,6 +38,8 @@ pub(super) struct Scope<'a> {
     setup: &'a ComputerSetup,
     /// By host; those that are missing are not concerned.
     hosts: BTreeMap<usize, OfHost>,
+    /// Hosts that are concerned only as their NICs pause a sender: by what takes frames out of them, not by who reads them.
+    pausing: BTreeSet<usize>,
 }
 
 impl<'a> Scope<'a> {
@@ -51,7 +53,7 @@ impl<'a> Scope<'a> {
         interrupts: &[InterruptCore],
     ) -> Option<Self> {
         let entry = setup.programs.get(program)?;
-        let mut own = Self { setup, hosts: BTreeMap::new() };
+        let mut own = Self { setup, hosts: BTreeMap::new(), pausing: BTreeSet::new() };
         own.add_program(program, entry);
         match opened {
             Some(names) => names.iter().for_each(|name| own.add_opened(entry, name)),
@@ -61,6 +63,7 @@ impl<'a> Scope<'a> {
             own.add_way_to(entry, address);
             own.add_peer(serves, address);
         }
+        own.add_pausing();
         own.add_lenders();
         own.add_paths();
         own.add_interrupts(interrupts);
@@ -190,6 +193,32 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// NICs at the other ends of cables that ask those in use to pause (IEEE 802.3, 31B).
+    fn add_pausing(&mut self) {
+        let pauses = |host: usize, device: usize| {
+            self.setup.hosts[host].devices[device].kind.nic().is_some_and(|nic| nic.flow_control.is_some())
+        };
+        let is_used = |host, device| {
+            self.hosts.get(&host).is_some_and(|own: &OfHost| own.devices.contains(&device))
+                && pauses(host, device)
+        };
+        let mut found = Vec::new();
+        for cable in &self.setup.network.cables {
+            let [PortSetup::Host(a, own, _), PortSetup::Host(b, other, _)] = cable.ends else { continue };
+            for ((near, used), (far, peer)) in [((a, own), (b, other)), ((b, other), (a, own))] {
+                if is_used(near, used) && pauses(far, peer) {
+                    found.push((far, peer));
+                }
+            }
+        }
+        for (host, device) in found {
+            if !self.hosts.contains_key(&host) {
+                self.pausing.insert(host);
+            }
+            self.host(host).devices.insert(device);
+        }
+    }
+
     /// The adapters between borrowers and the lenders of devices in use.
     fn add_lenders(&mut self) {
         for borrow in &self.setup.cluster.borrows {
@@ -232,6 +261,9 @@ impl<'a> Scope<'a> {
     fn add_interrupts(&mut self, interrupts: &[InterruptCore]) {
         for interrupt in interrupts {
             let Some(own) = self.hosts.get_mut(&interrupt.host) else { continue };
+            if self.pausing.contains(&interrupt.host) {
+                continue;
+            }
             let is_used = interrupt.device.is_none_or(|device| own.devices.contains(&device));
             if let Some(cores) = own.cores.as_mut().filter(|_| is_used) {
                 cores.insert(interrupt.core);
@@ -255,6 +287,13 @@ impl<'a> Scope<'a> {
         let Some((number, own)) = number.and_then(|number| Some((number, self.hosts.get(&number)?))) else {
             return false;
         };
+        let of_reader = matches!(
+            resource.kind,
+            Kind::Core | Kind::Lines | Kind::Invalidations | Kind::Ring | Kind::Moderation
+        );
+        if of_reader && self.pausing.contains(&number) {
+            return false;
+        }
         let described = &self.setup.hosts[number];
         let owner = resource.place.split(['/', ':']).next().unwrap_or_default();
         let numbered = |prefix: &str| owner.strip_prefix(prefix).and_then(|number| number.parse().ok());

@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counter, HostCounters, Window};
+use super::{Counter, HostCounters, OfferedLoad, Window};
 
 /// Kinds of resources: servers, then resources that are waited for, in the order in which one fills the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -256,8 +256,8 @@ pub struct Binding {
     pub next: Option<(String, Resource)>,
     /// What was full one after the other, longest first; empty if it was one resource throughout, or none.
     pub phases: Vec<Phase>,
-    /// The generator whose load is all that there is to do; then nothing binds.
-    pub offered: Option<String>,
+    /// What asks for no more than is done; then nothing binds.
+    pub offered: Option<OfferedLoad>,
 }
 
 impl Binding {
@@ -282,8 +282,12 @@ fn percent(share: f64) -> f64 {
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(WHAT_BINDS)?;
-        if let Some(generator) = &self.offered {
-            return write!(f, "the load that {generator} offers, all of which comes back");
+        match &self.offered {
+            Some(OfferedLoad::Generator(name)) => {
+                return write!(f, "the load that {name} offers, all of which comes back");
+            }
+            Some(OfferedLoad::Pace(option)) => return write!(f, "nothing, as `{option}` asks for no more"),
+            None => {}
         }
         if !self.phases.is_empty() {
             for (n, phase) in self.phases.iter().enumerate() {
@@ -344,19 +348,23 @@ const NEARLY_FULL: f64 = 0.75;
 /// A server that works for so much of the time in which something is waited for makes it wait.
 const WORKS: f64 = 0.9;
 
-/// Share of time with bit errors from which on they are why a core is busy.
-const ERRORS_SHOW: f64 = 0.5;
+/// Bit errors, if they take so much time that they are why cores are busy and reads take long.
+fn errors<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+    const SHOW: f64 = 0.5;
+    all.iter().find(|(_, one)| one.kind == Kind::Replays && one.share >= SHOW).copied()
+}
 
 /// Shares that differ by less are alike.
 const TIE: f64 = 0.02;
 
 /// Whether something is waited for long enough to matter; shorter waits are occasional. Lines are part of a core's work.
+/// A ring that is full for most of the time is waited for by who fills it.
 fn is_waited_for(one: &Resource) -> bool {
     const SHOWS: f64 = 0.25;
     /// Credits are waited for in bursts, as they come back in batches; interrupts are held back on both ends of an exchange.
     const OFTEN: f64 = 0.5;
-    let shows = if matches!(one.kind, Kind::Credits | Kind::Moderation) { OFTEN } else { SHOWS };
-    one.kind.is_waited_for() && one.kind != Kind::Lines && one.share >= shows
+    let shows = if matches!(one.kind, Kind::Credits | Kind::Moderation | Kind::Ring) { OFTEN } else { SHOWS };
+    (one.kind.is_waited_for() || one.kind == Kind::Ring) && one.kind != Kind::Lines && one.share >= shows
 }
 
 /// Whether another resource at the same place is waited for.
@@ -394,11 +402,11 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
     let full = full.rev().max_by_key(|one| rank(one)).copied()?;
     let cause = match full.1.kind {
         // Errors also interrupt cores, which ask the devices what has happened.
-        Kind::Core => {
-            all.iter().find(|(_, one)| one.kind == Kind::Replays && one.share >= ERRORS_SHOW).copied()
-        }
+        Kind::Core => errors(all),
         // What is waited for while a server works is waited for because of the server.
-        Kind::Buffer | Kind::Tags => busiest(all).filter(|(_, server)| server.share >= WORKS * full.1.share),
+        Kind::Buffer | Kind::Tags => {
+            errors(all).or_else(|| busiest(all).filter(|(_, server)| server.share >= WORKS * full.1.share))
+        }
         // Credits come back in batches.
         kind if kind.is_waited_for() => {
             let tie = if kind == Kind::Credits { TIE } else { 0.0 };

@@ -138,8 +138,17 @@ pub struct Window {
     pub hosts: Vec<HostCounters>,
     /// What was full for parts of it, longest first; empty if these do not explain the window.
     pub phases: Vec<Phase>,
-    /// The generator that sent packets of the program's, if all came back: more of anything would bring no more.
-    pub offered: Option<String>,
+    /// What asked for no more than was done: more of anything would bring no more.
+    pub offered: Option<OfferedLoad>,
+}
+
+/// What asks for no more than is done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OfferedLoad {
+    /// A generator of packets, by its name: all that it sent came back.
+    Generator(String),
+    /// An option of the program's.
+    Pace(String),
 }
 
 /// Counters of all hosts at one time.

@@ -11,6 +11,7 @@ use units::{Duration, Time};
 
 use crate::options::{check_length, duration};
 use crate::premises::Refused;
+use crate::program::Report;
 
 /// Bytes of a datagram's header: number and time of sending.
 pub const HEADER: u32 = 16;
@@ -74,6 +75,13 @@ impl StreamSettings {
             StreamExtent::Time(_) => return Ok(()),
         };
         if self.rate == 0 { Ok(()) } else { check_length(program, count, time_of(bytes.into(), self.rate)) }
+    }
+
+    /// Whether so many streams have kept to the rate, with so many Mbit/s together.
+    pub fn set_pace(&self, report: &mut Report, streams: usize, reached: f64) {
+        if self.rate > 0 {
+            report.set_pace("-b", self.rate as f64 * streams as f64 / 1e6, reached);
+        }
     }
 
     /// The time that sending takes, if it is known.

@@ -441,7 +441,10 @@ impl Iperf3 {
         let mut report = Report::default();
         report.add("time", "µs", took(sent).max(took(received)) / 1e3);
         report.add("transfer", "bytes", sum(sent, |tally| tally.bytes));
-        report.add("bandwidth", "Mbit/s", sum(sent, |tally| tally.bytes) * 8.0 / took(sent) * 1e3);
+        let rate = sum(sent, |tally| tally.bytes) * 8.0 / took(sent) * 1e3;
+        report.add("bandwidth", "Mbit/s", rate);
+        let arrived = sum(received, |tally| tally.bytes) * 8.0 / took(received) * 1e3;
+        self.settings().set_pace(&mut report, sent.len(), if self.udp { arrived } else { rate });
         if self.udp {
             datagram_readings(&mut report, received, took(received));
         } else {

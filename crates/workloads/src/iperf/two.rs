@@ -223,7 +223,12 @@ impl Iperf {
         let mut report = Report::default();
         report.add("time", "µs", took / 1e3);
         report.add("transfer", "bytes", bytes as f64);
-        report.add("bandwidth", "Mbit/s", bytes as f64 * 8.0 / took * 1e3);
+        let rate = bytes as f64 * 8.0 / took * 1e3;
+        report.add("bandwidth", "Mbit/s", rate);
+        // What the server reports of datagrams; streams lose nothing.
+        let arrived: u64 = received.iter().map(|tally| tally.bytes).sum();
+        let arrived = arrived as f64 * 8.0 / took * 1e3;
+        self.settings().set_pace(&mut report, sent.len(), if self.udp { arrived } else { rate });
         if self.udp {
             datagram_readings(&mut report, received, took);
             if received.len() < sent.len() {
