@@ -175,7 +175,7 @@ impl Transfers {
     }
 }
 
-fn best_slot(host: &Host) -> u8 {
+fn best_slot(host: &Host) -> u32 {
     host.port.values().map(|port| port.generation.value.get()).max().unwrap_or(1)
 }
 
