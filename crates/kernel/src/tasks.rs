@@ -119,9 +119,9 @@ impl Tasks {
         }
     }
 
-    /// Names of the devices that the current process has opened, as lsof(8) shows them.
-    pub fn opened(&self) -> BTreeSet<String> {
-        let process = self.current().map(|task| task.process);
+    /// Names of the devices that a process has opened, as lsof(8) shows them; of the current one without its number.
+    pub fn opened(&self, process: Option<TaskId>) -> BTreeSet<String> {
+        let process = process.or_else(|| self.current().map(|task| task.process));
         process.and_then(|process| self.opened.borrow().get(&process).cloned()).unwrap_or_default()
     }
 
@@ -134,11 +134,15 @@ impl Tasks {
             Some(parent) if params.cpus.is_empty() => parent.cpus(),
             _ => params.cpus,
         };
+        let priority = match &parent {
+            Some(parent) if params.priority == Priority::default() => parent.priority(),
+            _ => params.priority,
+        };
         let process = parent.map_or(id, |parent| parent.process);
         let first = cpus.first().copied().unwrap_or_default();
         let cores = Rc::clone(&self.cores);
         let context = Context::with_policy(cores, Level::Task, first, Part::User, params.policy);
-        let task = Task::new((id, process), params.name, params.priority, cpus, context);
+        let task = Task::new((id, process), params.name, priority, cpus, context);
         let cpu = task.context.cpu();
         self.alive.borrow_mut().insert(id, Rc::clone(&task));
         let (me, future) = (self.me.clone(), TaskFuture::new(task, program(cpu), Rc::clone(&self.polled)));

@@ -1,10 +1,11 @@
 //! `taskset`, `numactl` and `OMP_NUM_THREADS` before a program's command line: its cores and its memory, as the scenario's
-//! keys `cpus` and `memory` give them. `sudo` and `time` may stand there, too.
+//! keys `cpus` and `memory` give them, and `nice` and `chrt`: its priority. `sudo`, `time` and `ionice` may stand there, too.
 
 use crate::placement::{MemoryPolicy, cores_help, cpu_list};
+use crate::program::ProgramPriority;
 
 /// A problem, and what would be right.
-type Misplaced = (String, String);
+pub(crate) type Misplaced = (String, String);
 
 /// A command line without what was before it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) struct Prefixed {
     pub cpus: Option<Vec<u16>>,
     /// Its memory, if a prefix says where it is.
     pub memory: Option<MemoryPolicy>,
+    /// Its priority, if a prefix gives it one.
+    pub priority: Option<ProgramPriority>,
     /// Number of threads of a program that uses OpenMP, each of which has a core.
     pub threads: Option<usize>,
     /// Whether these threads are far from each other.
@@ -22,8 +25,7 @@ pub(crate) struct Prefixed {
 }
 
 /// What stands before programs elsewhere, and what there is instead.
-const INSTEAD: [(&[&str], &str); 7] = [
-    (&["nice", "ionice", "chrt"], "leave it out: all programs have the same priority"),
+const INSTEAD: [(&[&str], &str); 6] = [
     (&["timeout"], "the program's own option for its length, or an `[[event]]`"),
     (&["perf"], "`nearfar run --counters`, or `--accounting` for the cores' time"),
     (&["strace", "ltrace"], "`nearfar trace` has what crosses the links"),
@@ -44,6 +46,8 @@ pub(crate) struct Numa<'a> {
     pub nodes: u32,
     /// The node of a core.
     pub node_of: &'a dyn Fn(u16) -> u8,
+    /// The node of a network device's slot.
+    pub node_of_net: &'a dyn Fn(&str) -> Result<u16, Misplaced>,
 }
 
 /// Takes the prefixes off a command line.
@@ -55,6 +59,9 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
         let used = match name {
             "taskset" => taskset(&words, numa, &mut found)?,
             "numactl" => numactl(&words, numa, &mut found)?,
+            "nice" => nice(&words, &mut found)?,
+            "chrt" => chrt(&words, &mut found)?,
+            "ionice" => ionice(&words)?,
             // Programs have no user, and are timed.
             "sudo" | "time" | "stdbuf" => {
                 let options = words.iter().skip(1).take_while(|word| word.starts_with('-'));
@@ -95,6 +102,69 @@ pub(crate) fn take(line: &str, numa: Numa<'_>) -> Result<Prefixed, Misplaced> {
     let is_all = words.len() == line.split_whitespace().count();
     found.command = if is_all { line.into() } else { words.join(" ") };
     Ok(found)
+}
+
+/// `nice -n 5`, `nice -5`, `nice --adjustment=5`: 10 without a number.
+fn nice(words: &[&str], found: &mut Prefixed) -> Result<usize, Misplaced> {
+    let (number, used) = match words.get(1).copied().unwrap_or_default() {
+        "-n" | "--adjustment" => (words.get(2).copied().unwrap_or_default(), 3),
+        word => {
+            match word.strip_prefix("--adjustment=").or(word.strip_prefix("-n")).or(word.strip_prefix('-')) {
+                Some(number) => (number, 2),
+                None => ("10", 1),
+            }
+        }
+    };
+    let number: i32 = number.parse().map_err(|_| {
+        (format!("`nice`: `{number}` is not a priority"), "`nice -n N PROGRAM`, from -20 to 19".to_owned())
+    })?;
+    found.priority = Some(ProgramPriority::Nice(number.clamp(-20, 19) as i8));
+    Ok(used)
+}
+
+/// `chrt -f 50`: a class, and a priority within it; round robin without one.
+fn chrt(words: &[&str], found: &mut Prefixed) -> Result<usize, Misplaced> {
+    let help =
+        || "`chrt -f 50 PROGRAM` (1 to 99), `-r`, `-i 0` for idle, `-o 0` for the usual class".to_owned();
+    let mut class = 'r';
+    let mut at = 1;
+    while let Some(option) = words.get(at).filter(|word| word.starts_with('-')) {
+        match *option {
+            "-f" | "--fifo" => class = 'f',
+            "-r" | "--rr" => class = 'r',
+            "-i" | "--idle" => class = 'i',
+            "-o" | "--other" | "-b" | "--batch" => class = 'o',
+            "-v" | "--verbose" | "-R" | "--reset-on-fork" => {}
+            _ => return Err((format!("`chrt` has no option `{option}` here"), help())),
+        }
+        at += 1;
+    }
+    let number = words.get(at).copied().unwrap_or_default();
+    let priority = match (class, number.parse::<u8>()) {
+        ('o', Ok(0)) => ProgramPriority::Nice(0),
+        ('i', Ok(0)) => ProgramPriority::Idle,
+        ('f' | 'r', Ok(number @ 1..=99)) => ProgramPriority::RealTime(number),
+        _ => return Err((format!("`chrt`: `{number}` is not a priority of this class"), help())),
+    };
+    found.priority = Some(priority);
+    Ok(at + 1)
+}
+
+/// Requests are submitted as they come, as Linux does for NVMe drives without a scheduler: classes change nothing.
+fn ionice(words: &[&str]) -> Result<usize, Misplaced> {
+    let mut at = 1;
+    while let Some(option) = words.get(at).filter(|word| word.starts_with('-')) {
+        at += match *option {
+            "-c" | "-n" | "--class" | "--classdata" => 2,
+            "-t" | "--ignore" => 1,
+            _ if ["-c", "-n", "--class=", "--classdata="].iter().any(|known| option.starts_with(known)) => 1,
+            _ => {
+                let help = "`ionice -c 2 -n 0 PROGRAM`, which changes nothing here".to_owned();
+                return Err((format!("`ionice` has no option `{option}` here"), help));
+            }
+        };
+    }
+    Ok(at)
 }
 
 /// Whether a word sets a variable, as in `OMP_NUM_THREADS=4`.
@@ -200,6 +270,13 @@ fn cores(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Misplaced> {
 
 /// Nodes as a list, or `all`.
 fn nodes(text: &str, numa: Numa<'_>) -> Result<Vec<u16>, Misplaced> {
+    if let Some(name) = text.strip_prefix("netdev:") {
+        return (numa.node_of_net)(name).map(|node| vec![node]);
+    }
+    if ["block:", "file:", "ip:", "pci:"].iter().any(|kind| text.starts_with(kind)) {
+        let help = "a number, or `netdev:eth0`; `nearfar tree SCENARIO` shows where devices are".to_owned();
+        return Err((format!("`{text}` does not tell a node here"), help));
+    }
     let all =
         (0..numa.cores as u16).map(numa.node_of).max().map_or(1, |last| u32::from(last) + 1).max(numa.nodes);
     if text == "all" {
@@ -309,7 +386,11 @@ mod tests {
     use super::*;
 
     fn taken(line: &str) -> Result<Prefixed, Misplaced> {
-        take(line, Numa { cores: 8, nodes: 2, node_of: &|core| (core / 4) as u8 })
+        let node_of_net = |name: &str| match name {
+            "eth0" => Ok(1),
+            _ => Err((format!("no network device `{name}`"), "eth0".to_owned())),
+        };
+        take(line, Numa { cores: 8, nodes: 2, node_of: &|core| (core / 4) as u8, node_of_net: &node_of_net })
     }
 
     #[test]
@@ -327,11 +408,36 @@ mod tests {
             ("sudo time taskset -c 5 fio", Some(vec![5]), None),
             ("sudo fio", None, None),
             ("nohup sudo -E stdbuf -oL time -p fio", None, None),
+            (
+                "numactl --cpunodebind=netdev:eth0 --membind netdev:eth0 fio",
+                Some(vec![4, 5, 6, 7]),
+                Some(MemoryPolicy::Bind(1)),
+            ),
+            ("ionice -c 2 -n0 nice time fio", None, None),
             ("taskset -ac 1 numactl -c 0 fio", Some(vec![0, 1, 2, 3]), None),
             ("fio", None, None),
         ] {
             let found = taken(line).unwrap_or_else(|wrong| panic!("{line}: {wrong:?}"));
             assert_eq!((found.command.as_str(), found.cpus, found.memory), ("fio", cpus, memory), "{line}");
+        }
+    }
+
+    #[test]
+    fn priorities_are_those_of_nice_and_chrt() {
+        use ProgramPriority::{Idle, Nice, RealTime};
+        for (line, priority) in [
+            ("nice fio", Nice(10)),
+            ("nice -n -20 fio", Nice(-20)),
+            ("nice -5 fio", Nice(5)),
+            ("nice --5 fio", Nice(-5)),
+            ("nice --adjustment=99 fio", Nice(19)),
+            ("chrt 10 fio", RealTime(10)),
+            ("sudo chrt -f 99 fio", RealTime(99)),
+            ("chrt --idle 0 fio", Idle),
+            ("chrt -f 1 nice -n3 fio", Nice(3)),
+        ] {
+            let found = taken(line).unwrap_or_else(|wrong| panic!("{line}: {wrong:?}"));
+            assert_eq!((found.command.as_str(), found.priority), ("fio", Some(priority)), "{line}");
         }
     }
 
@@ -365,7 +471,12 @@ mod tests {
             ("numactl -N 2 fio", "there is no node 2"),
             ("numactl -m", "lacks its value"),
             ("numactl -H", "runs no program"),
-            ("nice -n -20 fio", "`nice` is not carried out"),
+            ("nice -n x fio", "`x` is not a priority"),
+            ("chrt -f 0 fio", "`0` is not a priority"),
+            ("chrt -d 0 fio", "has no option `-d`"),
+            ("ionice -p 100 fio", "has no option `-p`"),
+            ("numactl -N netdev:eth9 fio", "no network device `eth9`"),
+            ("numactl -N block:sda fio", "does not tell a node"),
             ("ip netns exec x ping", "`ip` is not carried out"),
             ("numactl --touch fio", "has no option `--touch`"),
             ("numactl -p 0,1 fio", "takes one node"),

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::computer::HostSetup;
+use crate::computer::{HostSetup, sockets_of};
 use crate::diagnostic::Diagnostic;
+use crate::host_names::resolved;
 use crate::library::Library;
 use crate::names;
 use crate::placed::Placed;
 use crate::placement::{MemoryPolicy, cores_help, cpu_list};
-use crate::prefix::{self, Numa};
+use crate::prefix::{self, Numa, Prefixed};
 use crate::read::record;
 use units::Duration;
 
@@ -36,6 +37,17 @@ record! {
     }
 }
 
+/// How a program shares its cores with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramPriority {
+    /// It runs when nothing else does.
+    Idle,
+    /// −20 to 19, as nice(1) gives it.
+    Nice(i8),
+    /// 1 to 99, before all others.
+    RealTime(u8),
+}
+
 /// A program and its placement.
 #[derive(Debug, Clone)]
 pub struct ProgramSetup {
@@ -51,7 +63,9 @@ pub struct ProgramSetup {
     pub memory: MemoryPolicy,
     /// The command line.
     pub run: Placed<String>,
-    /// The command line without `taskset` and `numactl` before it.
+    /// Its priority, nice 0 unless `nice` or `chrt` says another.
+    pub priority: ProgramPriority,
+    /// The command line without `taskset` and `numactl` before it, and with addresses for names of hosts.
     pub command: String,
     /// Files that the command line names, such as job files of fio: texts by name.
     pub files: BTreeMap<String, String>,
@@ -126,12 +140,19 @@ impl ProgramSetup {
             },
         };
         let on_node = |core| if vm.is_some() { 0 } else { hosts[host].node_of(core) };
-        let numa = Numa { cores, nodes, node_of: &on_node };
-        let placed = prefixed(entry, numa, cpus, memory).and_then(|(command, cpus, memory)| {
+        let of_net = |name: &str| {
+            let interfaces = if vm.is_some() { &[][..] } else { &hosts[host].interfaces };
+            let (host, device, _) = interfaces[names::interface(interfaces, name)?].port;
+            let links = &hosts[host].devices[device].links;
+            Ok(links.first().and_then(|link| sockets_of(hosts, link).first().copied()).unwrap_or(0) as u16)
+        };
+        let numa = Numa { cores, nodes, node_of: &on_node, node_of_net: &of_net };
+        let placed = prefixed(entry, numa, cpus, memory).and_then(|(found, cpus, memory)| {
+            let command = resolved(hosts, (host, vm), &found.command);
             let files = job_files((library, folder), &command)?;
-            Ok((command, cpus, memory, files))
+            Ok((command, cpus, memory, files, found.priority.unwrap_or(ProgramPriority::Nice(0))))
         });
-        let (command, cpus, memory, files) = match placed {
+        let (command, cpus, memory, files, priority) = match placed {
             Ok(placed) => placed,
             Err((message, help)) => {
                 wrong.push(Diagnostic::new(&entry.run.place, message).help(help));
@@ -141,7 +162,7 @@ impl ProgramSetup {
         let start = entry.start.unwrap_or(Duration::ZERO);
         let (run, namespace) = (entry.run.clone(), entry.namespace.clone());
         let name = entry.name.as_ref().map(|name| name.value.clone());
-        Some(Self { name, host, vm, cpus, memory, run, command, files, start, namespace })
+        Some(Self { name, host, vm, cpus, memory, run, priority, command, files, start, namespace })
     }
 }
 
@@ -151,9 +172,9 @@ fn prefixed(
     numa: Numa<'_>,
     cpus: Vec<u16>,
     memory: MemoryPolicy,
-) -> Result<(String, Vec<u16>, MemoryPolicy), (String, String)> {
-    let found = prefix::take(&entry.run.value, numa)?;
-    let cpus = match found.cpus {
+) -> Result<(Prefixed, Vec<u16>, MemoryPolicy), (String, String)> {
+    let mut found = prefix::take(&entry.run.value, numa)?;
+    let cpus = match found.cpus.take() {
         None => cpus,
         Some(own) => {
             let outside = own.iter().find(|core| !cpus.is_empty() && !cpus.contains(core));
@@ -176,7 +197,7 @@ fn prefixed(
         }
         (Some(own), _) => own,
     };
-    Ok((found.command, cpus, memory))
+    Ok((found, cpus, memory))
 }
 
 /// As many of a program's cores as it has threads, the first ones or, if they are `spread`, far from each other; without `cpus`,

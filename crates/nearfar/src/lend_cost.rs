@@ -1,12 +1,14 @@
 //! What lending costs: the programs of a scenario that use a borrowed function, and the same on its own host.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 
 use machine::{
     BorrowSetup, ClusterEnd, ClusterSetup, ComputerScenario, ComputerSetup, Diagnostics, Doc, Library,
     ProgramSetup,
 };
 use serde_json::json;
+use units::Duration;
 use workloads::{Disk, Reading};
 
 use crate::computer::{self, ComputerError, Counts, FinishedProgram};
@@ -83,8 +85,17 @@ pub fn cost(
     own.remove("borrow")?;
     // The run with the loan writes it.
     own.remove("capture")?;
+    let mut text = own.to_text()?;
+    for other in others(&setup) {
+        let by = place_name(&setup, (other.by, other.vm));
+        text += &format!("\n[[borrow]]\nfunction = {:?}\nby = {by:?}\n", other.name.value);
+    }
+    let mut own = Doc::<ComputerScenario>::from_text(library, name, &text);
     let at_home = ComputerSetup::load(library, &own)?;
-    let moved = programs_of(&setup, &borrow, &at_home)?;
+    let mut moved = programs_of(&setup, &borrow, &at_home)?;
+    for (_, line) in &mut moved {
+        *line = with_addresses(&setup, &at_home, line);
+    }
     if moved.is_empty() {
         return Err(wrong(
             "no program of the borrower uses what it borrows",
@@ -125,17 +136,62 @@ pub fn cost(
         };
         counts.done.iter().filter_map(failure).collect::<Vec<_>>()
     };
-    let by = &setup.hosts[borrow.by];
     Ok(LendCost {
         function: borrow.name.value.clone(),
         notes: differences(&setup, &borrow),
-        borrower: borrow.vm.map_or_else(|| by.name.clone(), |vm| format!("{}/{}", by.name, by.vms[vm].name)),
+        borrower: place_name(&setup, (borrow.by, borrow.vm)),
         hops: hops(&setup.cluster, &borrow),
         programs: moved.iter().filter_map(program).collect(),
         failed: [failures("own", &own), failures("lent", &lent)].concat(),
         lender,
         setup,
     })
+}
+
+/// A host by its name, or a guest as `host/guest`.
+fn place_name(setup: &ComputerSetup, (host, vm): (usize, Option<usize>)) -> String {
+    let host = &setup.hosts[host];
+    vm.map_or_else(|| host.name.clone(), |vm| format!("{}/{}", host.name, host.vms[vm].name))
+}
+
+/// Further loans that stay: NICs, through which others are reached.
+fn others(setup: &ComputerSetup) -> impl Iterator<Item = &BorrowSetup> {
+    let is_nic = |other: &&BorrowSetup| {
+        let device = &setup.hosts[other.lender].devices[other.function.device];
+        device.kind.nic().is_some() && other.from == Duration::ZERO && other.until.is_none()
+    };
+    setup.cluster.borrows.iter().skip(1).filter(is_nic)
+}
+
+/// A command line with the addresses that hosts have without the loan: they are numbered anew.
+fn with_addresses(setup: &ComputerSetup, at_home: &ComputerSetup, line: &str) -> String {
+    let places = |setup: &ComputerSetup| -> Vec<(usize, Option<usize>)> {
+        let guests = |n: usize| (0..setup.hosts[n].vms.len()).map(Some);
+        (0..setup.hosts.len())
+            .flat_map(|n| [None].into_iter().chain(guests(n)).map(move |vm| (n, vm)).collect::<Vec<_>>())
+            .collect()
+    };
+    let of = |setup: &ComputerSetup, (host, vm): (usize, Option<usize>)| -> Vec<Ipv4Addr> {
+        let interfaces = vm.map_or(&setup.hosts[host].interfaces, |vm| &setup.hosts[host].vms[vm].interfaces);
+        interfaces.iter().map(|interface| interface.address).collect()
+    };
+    let pairs: Vec<(String, String)> = places(setup)
+        .into_iter()
+        .flat_map(|place| of(setup, place).into_iter().zip(of(at_home, place)))
+        .map(|(before, after)| (before.to_string(), after.to_string()))
+        .collect();
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    let word = |word: &str| {
+        pairs.iter().find(|(before, _)| before == word).map_or(word, |(_, after)| after).to_owned()
+    };
+    let (mut text, mut left) = (String::new(), line);
+    while let Some(at) = left.find(is_part) {
+        let end = left[at..].find(|c| !is_part(c)).map_or(left.len(), |length| at + length);
+        text += &left[..at];
+        text += &word(&left[at..end]);
+        left = &left[end..];
+    }
+    text + left
 }
 
 /// How the lender differs from the borrower besides the loan.

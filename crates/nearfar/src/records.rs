@@ -10,7 +10,7 @@ use units::Duration;
 
 use crate::bench::Outcome;
 use crate::compare::{self, Comparison};
-use crate::computer::{Account, Counts, FinishedProgram, Warning};
+use crate::computer::{Account, Counted, Counts, FinishedProgram, Warning};
 use crate::counters::{Counter, HostCounters, OfferedLoad, Phase, Unit, Window};
 use crate::links::LinkState;
 use crate::origins::Origins;
@@ -60,7 +60,7 @@ pub fn of_bench(setup: &Setup, done: &[scenario::FinishedRun]) -> Vec<Record> {
 pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) -> Vec<Record> {
     let mut records = program_rows(&setup.name, &counts.done);
     for counted in &counts.counted {
-        let about = json!({ "scenario": setup.name, "program": counted.program });
+        let about = about(setup, counted);
         records.extend(binding_rows(&counted.window, counts.host_of(counted.program), &about));
         records.extend(counter_rows(&counted.window, &about));
     }
@@ -71,6 +71,15 @@ pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) ->
     records.extend(counts.warnings.iter().map(|warning| warning_row(&setup.name, warning)));
     records.extend(Origins::of_computers(setup, &counts.counted).records());
     records
+}
+
+/// What counters are about: a program, or what it does at a time.
+fn about(setup: &ComputerSetup, counted: &Counted) -> Value {
+    let mut about = json!({ "scenario": setup.name, "program": counted.program });
+    if !counted.window.part.is_empty() {
+        about["part"] = counted.window.part.clone().into();
+    }
+    about
 }
 
 /// What a kernel lacks, or a driver that failed.
@@ -99,7 +108,7 @@ pub fn of_swept_run(scenario: &str, number: usize, outcome: &Outcome) -> Record 
 pub fn of_swept_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) -> Vec<Record> {
     let mut records = program_rows(&setup.name, &counts.done);
     for counted in &counts.counted {
-        let about = json!({ "scenario": setup.name, "program": counted.program });
+        let about = about(setup, counted);
         let binding = binding_rows(&counted.window, counts.host_of(counted.program), &about);
         records.extend(binding.into_iter().take(1));
     }

@@ -241,6 +241,88 @@ fn of_a_drive() {
     }
 }
 
+/// All that binds the programs of a scenario, one sentence for each part of each.
+fn sentences(text: &str) -> Vec<Binding> {
+    let counts = computer::run_counted(&loaded(text), &Silent).unwrap();
+    counts.done.iter().for_each(|done| assert!(done.failure().is_none(), "{:?}", done.failure()));
+    counts.counted.iter().map(|counted| counted.window.binding(counts.host_of(counted.program))).collect()
+}
+
+/// Jobs that run after each other are told what binds each; reads at the same time are told together.
+#[test]
+fn of_groups_of_jobs() {
+    let line = "fio --filename=/dev/nvme0n1 --ioengine=libaio --runtime=1ms --time_based --name=small --rw=randread --bs=4k \
+                --iodepth=32 --numjobs=2 --name=large --stonewall --rw=read --bs=128k --iodepth=8 --name=one --new_group --rw=read \
+                --bs=128k --iodepth=8 --name=slow --stonewall --rw=randread --bs=4k";
+    let drive = "[[host.device]]\ndrive = \"optane-900p\"";
+    let text = [scenario::HEAD, &host("a", "dell-t430", drive), &program("a", "0-3", line)].concat();
+    let all = sentences(&text);
+    let told: Vec<(&str, Option<&str>)> =
+        all.iter().map(|one| (&*one.part, one.what.as_ref().map(|(_, what)| what.place.as_str()))).collect();
+    let wanted =
+        [("small", Some("drive0/commands")), ("large, one", Some("drive0/channels")), ("slow", None)];
+    assert_eq!(told, wanted, "{all:?}");
+    assert!(all[0].to_string().starts_with("what binds: small: a's drive0 itself"), "{}", all[0]);
+}
+
+/// At a few requests in flight, a core goes idle between them: a faster one would wait as long. What requests meet at binds before
+/// the core and the stage before it are full.
+#[test]
+fn of_a_few_requests_in_flight() {
+    let rate = |depth: u32, change: &str| {
+        let drive = format!("[[host.device]]\ndrive = \"optane-900p\"\n{change}");
+        let line = format!(
+            "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth={depth} --runtime=2ms"
+        );
+        let text = [scenario::HEAD, &host("a", "dell-t430", &drive), &program("a", "0", &line)].concat();
+        let counts = computer::run_counted(&loaded(&text), &Silent).unwrap();
+        let report = counts.done[0].outcome.as_ref().unwrap();
+        (counts.counted[0].window.binding("a"), report.get("read iops").unwrap())
+    };
+    let more = change("change.media.channel_rate", "\"0.407 GB/s\"");
+    for (depth, place) in
+        [(3, None), (5, Some("drive0/channels")), (6, Some("drive0/channels")), (8, Some("drive0/commands"))]
+    {
+        let (binding, before) = rate(depth, "");
+        assert_eq!(binding.what.as_ref().map(|(_, what)| &*what.place), place, "{depth}: {binding}");
+        let (_, after) = rate(depth, &more);
+        let helps = after > 1.015 * before;
+        assert_eq!(
+            helps,
+            place == Some("drive0/channels"),
+            "{depth}: {before:.0}, {after:.0} with faster channels"
+        );
+    }
+}
+
+/// A copy between two GPUs is bound while it is measured, whatever the program does before and after; of many, each is told.
+#[test]
+fn of_copies_one_after_the_other() {
+    let gpus = |run: &str| {
+        include_str!("../../../scenarios/gpu-switches.toml")
+            .replace("p2pBandwidthLatencyTest --bytes=512k --all", run)
+    };
+    for run in ["p2pBandwidthLatencyTest --flows=0-1", "gpu-copy --from=0 --to=1 --bytes=8m --count=2"] {
+        let all = sentences(&gpus(run));
+        assert!(matches!(all[0].kind(), Some(Kind::Device | Kind::Link)), "{run}: {}", all[0]);
+    }
+    let all = sentences(&gpus("nvbandwidth -t device_to_device_memcpy_write_ce"));
+    let of: std::collections::BTreeSet<&str> =
+        all[0].phases.iter().map(|phase| phase.resource.place.split('/').next().unwrap()).collect();
+    assert_eq!(of.into_iter().collect::<Vec<_>>(), ["gpu0", "gpu1", "gpu2", "gpu3"], "{}", all[0]);
+}
+
+/// Repeated tests have a server each, on other cores.
+#[test]
+fn of_repeated_tests() {
+    let hosts = scenario::two_hosts("");
+    let free = |host: &str, run: &str| format!("[[program]]\nhost = \"{host}\"\nrun = \"{run}\"\n");
+    let client = free("a", "netperf -H b -t TCP_STREAM -l 0.002 -i 5,3 -I 95,5");
+    let all = sentences(&[&hosts, &*free("b", "netserver"), &client].concat());
+    assert_eq!(all[0].kind(), Some(Kind::Core), "{}", all[0]);
+    assert_eq!(all[0].what.as_ref().map(|(host, _)| &**host), Some("b"), "{}", all[0]);
+}
+
 /// A core that polls waits for what it polls: the GPU's engine that reads, or its tags.
 #[test]
 fn of_a_gpu_with_a_core_that_polls() {

@@ -76,7 +76,8 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("ping -i -1 10.0.0.2", "-i"),
         ("ping -W 0 10.0.0.2", "not a number of seconds above 0"),
         ("ping 0.0.0.0", "not an IPv4 address of a host"),
-        ("ping b", "such as 10.0.0.2"),
+        ("ping nobody", "no name of a host of the scenario"),
+        ("netperf -H nobody -l 1", "such as 10.0.0.2"),
         // mlc
         ("mlc --idle_latency -c 9", "core 9 is none of the program's"),
         ("mlc --idle_latency -j 2", "there is no node 2"),
@@ -86,6 +87,14 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("fio --bs=0 --runtime=1ms", "a multiple of the device's 512 bytes"),
         ("fio --bs=3000 --runtime=1ms", "a multiple of the device's 512 bytes"),
         ("fio --bs=128m --runtime=1ms", "up to 64m"),
+        ("fio --bs=2300 --runtime=1ms", "such as 2048 or 2560"),
+        ("fio --size=1m --thinktime_spin=5", "a part of --thinktime"),
+        ("fio --size=1m --continue_on_error=some", "none, read, write, io, verify or all"),
+        ("fio --size=1m --nice=20", "-20..=19"),
+        ("nice -n x fio --size=1m", "`x` is not a priority"),
+        ("numactl -N netdev:eth7 fio --size=1m", "the host's network devices are `eth0`"),
+        ("numactl -N block:nvme0n1 fio --size=1m", "`nearfar tree SCENARIO`"),
+        ("ethtool -n eth0 rx-flow-hash sctp4", "rx-flow-hash tcp4"),
         ("fio --offset=100 --runtime=1ms", "is between blocks"),
         ("fio --size=999t", "the device has 1073741824 bytes"),
         ("fio --filename=/dev/sda --runtime=1ms", "the host has /dev/nvme0n1, /dev/nvme0n2"),
@@ -139,7 +148,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("gpu-copy --through=net", "peer, read, ram"),
         ("nvm-latency", "`user_space = true`"),
         ("spdk_nvme_perf -q 8 -o 4k -w randread", "`user_space = true`"),
-        ("spdk_nvme_perf -q 8 -o 4k -w randrw", "read, randread, write, randwrite"),
+        ("spdk_nvme_perf -q 8 -o 4k -w randwr", "read, randread, write, randwrite, rw, randrw"),
         ("all_reduce_perf", "there is no GPU 1"),
         ("all_reduce_perf -b 2m -e 1m", "there is no GPU 1"),
         // caches
@@ -336,9 +345,25 @@ fn what_can_be_is_taken() {
         "fio --name=w --size=1m --filesize=10G --bs=1M --nrfiles=1 --sync=0 --rw=write --end_fsync=1",
         "fio --size=1m --verify=0 --verify_fatal=0 --iodepth_batch_complete_max=16 --log_avg_msec=1000 --zonemode=none",
         "fio --filesize=1m --io_submit_mode=inline --ioscheduler none --write_hint=short --nowait=1 --new_group",
+        "fio --size=1m --max_latency=10ms,20ms --continue_on_error=all --disk_util=0 --nice=-5",
+        "fio --size=1m --thinktime=10 --thinktime_spin=5us --continue_on_error --size=100%",
+        "nice -n 5 ionice -c 2 -n 0 time chrt -f 10 fio --size=1m",
+        "numactl --membind=netdev:eth0 fio --size=1m",
+        "netperf -H b -l 1",
+        "netperf -Hb,inet -L a -l 1",
+        "iperf3 --client=b -t 1",
+        "iperf -c b -t 1",
+        "ping -c 1 b",
+        "ping -q -I eth0 localhost -c 1",
+        "sockperf pp -i b -t 1",
+        "sockperf sr --tcp -i 10.0.0.1 -p 12345",
+        "memaslap -s b:11211 -T 4 -S 1s",
+        "lat_mem_rd -t 1 128",
+        "mlc --peak_injection_bandwidth -t10",
         "iperf3 -c 10.0.0.2 -C cubic -t 1",
         "iperf -c 10.0.0.2 -Z cubic -t 1",
         "ethtool -n eth0 rx-flow-hash udp4",
+        "ethtool -n eth0 rx-flow-hash tcp4",
         "sockperf server --tcp -p 12345 --daemonize",
         "pktgen_sample03_burst_single_flow.sh -vi eth0 -t 2 -b 32 -n 10 -x",
         "netperf -H 10.0.0.2,inet -t UDP_STREAM -l 1 -- -R 1",
@@ -386,6 +411,37 @@ fn what_can_be_is_taken() {
         "ping -I eth0 -w 0.01 -qn 10.0.0.2",
     ] {
         check(run).unwrap_or_else(|said| panic!("{run}: {said}"));
+    }
+}
+
+/// What leaves a port that is at no cable goes nowhere.
+#[test]
+fn a_polled_port_needs_a_cable() {
+    let check = |cable: &str| {
+        let polled =
+            |name| host(name, "dell-t430", "nic_driver.user_space = true\n[[host.device]]\nnic = \"modern\"");
+        let program =
+            "[[program]]\nhost = \"a\"\nrun = \"dpdk-testpmd -l 0-1 -- --forward-mode=txonly --time=1\"\n";
+        scenario::check(&loaded(&[HEAD, program, &polled("a"), &polled("b"), cable].concat()))
+    };
+    assert!(check(&cable("a", "b", "")).is_ok());
+    let said = check("").unwrap_err().render(false);
+    assert!(said.contains("`uio0` has no carrier") && said.contains("`[[cable]]`"), "{said}");
+}
+
+/// All that is wrong with one line is told at once.
+#[test]
+fn every_wrong_option_is_told() {
+    for (run, words) in [
+        ("fio --rw=reed --iodepht=2 --ss=iops:1% --size=1m", &["reed", "--iodepth", "--ramp_time"][..]),
+        ("fio --direct=1 --buffered=1 --rw=read", &["one of them", "--runtime above 0"]),
+        ("ethtool -T eth0 --frob 3", &["nearfar trace", "--frob"]),
+        ("netperf -H 10.0.0.2 -l 0 -p 0 -Q", &["above 0", "1..=65535", "'-Q'"]),
+        ("fio --name=a --bs=4q --size=1m --name=b --bs=5q --size=1m", &["in --name=a", "in --name=b"]),
+    ] {
+        let said = check(run).expect_err(run);
+        let missing: Vec<_> = words.iter().filter(|word| !said.contains(**word)).collect();
+        assert!(missing.is_empty(), "{run}: {missing:?} in {said}");
     }
 }
 
@@ -525,7 +581,7 @@ proptest::proptest! {
             memory: 1 << 30,
             disks: vec![disk],
             links: vec![link],
-            polled: vec!["uio0".into()],
+            polled: vec![("uio0".into(), true)],
             gpus: 2,
             user_drives: 1,
             cards: 1,

@@ -583,3 +583,45 @@ fn prefixes_place_a_program() {
     assert_eq!(took("numactl -C 0 -m 1 ", ""), took("", "cpus = \"0\"\nmemory = \"node1\"\n"));
     assert!(took("numactl -C 0 -m 1 ", "") > took("numactl -C 0 -m 0 ", ""));
 }
+
+/// fio's limits, pauses and groups do what they do in the original.
+#[test]
+fn options_of_jobs_are_carried_out() {
+    let fio = |options: &str| {
+        let line = format!("fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --runtime=1ms {options}");
+        on_drive("optane-900p", "off", &line)
+    };
+    let failure = fio("--max_latency=3").failure().unwrap().to_string();
+    assert!(failure.contains("above max_latency=3 µs"), "{failure}");
+    assert!(fio("--max_latency=1ms").failure().is_none());
+    // A request of 9 us and a pause of 40 us, asleep or not.
+    for options in ["--thinktime=40", "--thinktime=40us --thinktime_spin=30"] {
+        let done = fio(options);
+        let iops = done.outcome.as_ref().unwrap().get("read iops").unwrap();
+        assert!((18_000.0..21_000.0).contains(&iops), "{options}: {iops}");
+    }
+    let text = fio("--output-format=json --group_reporting --name=a --name=b --name=c --new_group")
+        .outcome
+        .unwrap()
+        .text;
+    let json: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
+    let groups: Vec<u64> =
+        json["jobs"].as_array().unwrap().iter().map(|job| job["groupid"].as_u64().unwrap()).collect();
+    assert_eq!(groups, [0, 1]);
+}
+
+/// The scheduler prefers the program that `chrt` or `nice` put before the other on the same core.
+#[test]
+fn priorities_share_a_core() {
+    let rates = |before: &str| {
+        let line =
+            "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=16 --runtime=4ms";
+        let programs = [program("a", "0", &format!("{before} {line}")), program("a", "0", line)].concat();
+        let done = run(&[HEAD, &host_with_drive("optane-p4800x", "off"), &programs].concat());
+        let rate = |done: &FinishedProgram| done.outcome.as_ref().unwrap().get("read iops").unwrap();
+        rate(&done[0]) / rate(&done[1])
+    };
+    let [alike, nice, first] = ["time", "nice -n 15", "chrt -f 10"].map(rates);
+    assert!((0.8..1.25).contains(&alike), "{alike}");
+    assert!(nice < 0.8 && first > 1.25, "{nice} {first}");
+}

@@ -45,7 +45,7 @@ pub struct Options {
     /// Only the claims and points of this figure or table: `8`, `fig8`, `table1`.
     pub figure: Option<String>,
     /// Only experiments whose names contain this, and claims whose ids do; `None` runs all.
-    pub only: Option<String>,
+    pub only: Vec<String>,
     /// Leaves out what only a report has.
     pub claims_alone: bool,
     /// The figures in use.
@@ -58,12 +58,17 @@ impl Options {
     fn whole(seed: u64) -> Self {
         let library = Library::built_in();
         let basis = Basis::default();
-        Self { library, data: ".".into(), seed, figure: None, only: None, claims_alone: false, basis }
+        Self { library, data: ".".into(), seed, figure: None, only: Vec::new(), claims_alone: false, basis }
+    }
+
+    /// Whether a name or an id is asked for by [`only`](Self::only).
+    fn is_named(&self, text: &str) -> bool {
+        self.only.iter().any(|part| text.contains(part.as_str()))
     }
 
     /// Whether only a part of the paper is asked for.
     fn is_part(&self) -> bool {
-        self.claims_alone || self.figure.is_some() || self.only.is_some()
+        self.claims_alone || self.figure.is_some() || !self.only.is_empty()
     }
 }
 

@@ -130,9 +130,11 @@ pub(super) fn evidence(
     gives: impl Fn(&str, &str) -> bool,
     options: &Options,
 ) -> Evidence {
-    let why = match &options.only {
-        Some(part) => format!("`{part}` selects no experiment that gives it, or its run failed"),
-        None => "its run failed".to_owned(),
+    let why = match options.only.is_empty() {
+        false => {
+            format!("`{}` selects no experiment that gives it, or its run failed", options.only.join(","))
+        }
+        true => "its run failed".to_owned(),
     };
     let mut evidence = Evidence::default();
     for key in file.observed() {
@@ -156,6 +158,6 @@ pub(super) fn count_relatives(evidence: &mut Evidence, made: &Made, gives: impl 
 
 /// If only some experiments were run, their values.
 pub(super) fn told(values: &Values, options: &Options) -> Vec<String> {
-    let own = values.iter().filter(|(name, _)| options.only.is_some() && !name.ends_with(HALF));
+    let own = values.iter().filter(|(name, _)| !options.only.is_empty() && !name.ends_with(HALF));
     own.map(|(name, value)| format!("{name} = {value:.4}")).collect()
 }

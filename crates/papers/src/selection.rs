@@ -23,31 +23,32 @@ impl AskedClaims {
         options: &Options,
     ) -> Self {
         keep_figure(&mut file, options);
-        let Some(only) = options.only.as_deref() else {
+        if options.only.is_empty() {
             let keys = file.observed();
             let is_needed = |name: &String| !options.is_part() || keys.iter().any(|key| gives(name, key));
             return Self { experiments: experiments.into_iter().filter(is_needed).collect(), file };
-        };
+        }
         // An experiment's name, or the id of a claim or figure that several experiments give.
-        let named: Vec<&String> = experiments.iter().filter(|name| name.contains(only)).collect();
+        let named: Vec<&String> = experiments.iter().filter(|name| options.is_named(name)).collect();
         let is_given = |key: &String| named.iter().any(|name| gives(name, key));
         file.claims.retain(|claim| {
-            claim.id.contains(only) || (!claim.observed.is_empty() && claim.observed.values().all(is_given))
+            options.is_named(&claim.id)
+                || (!claim.observed.is_empty() && claim.observed.values().all(is_given))
         });
         let seed = file.seed.clone();
-        let is_asked = |id: &str| format!("{seed}/{id}/").contains(only);
+        let is_asked = |id: &str| options.is_named(&format!("{seed}/{id}/"));
         file.figures.retain(|figure| {
             let keys = || figure.line.iter().flat_map(|line| line.keys()).map(|(_, key)| key);
             is_asked(&figure.id) || keys().any(|key| is_given(&key))
         });
         let mut by_id = file.clone();
-        by_id.claims.retain(|claim| claim.id.contains(only));
+        by_id.claims.retain(|claim| options.is_named(&claim.id));
         by_id.figures.retain(|figure| is_asked(&figure.id));
         let (keys, keys_by_id) = (file.observed(), by_id.observed());
         let is_needed = |name: &String| {
             let gives_one =
                 |keys: &std::collections::BTreeSet<String>| keys.iter().any(|key| gives(name, key));
-            let is_named = name.contains(only) && (options.figure.is_none() || gives_one(&keys));
+            let is_named = options.is_named(name) && (options.figure.is_none() || gives_one(&keys));
             is_named || gives_one(&keys_by_id)
         };
         Self { experiments: experiments.iter().filter(|name| is_needed(name)).cloned().collect(), file }
@@ -79,9 +80,11 @@ fn is_of(place: &str, figure: &str) -> bool {
 
 /// Drops claims and figures that the selected experiments do not give, so that only what was asked for is counted.
 pub(super) fn keep_known(file: &mut ClaimFile, values: &Values, failed: &[String], options: &Options) {
-    let Some(only) = options.only.as_deref().filter(|_| failed.is_empty()) else { return };
+    if options.only.is_empty() || !failed.is_empty() {
+        return;
+    }
     file.claims.retain(|claim| {
-        claim.id.contains(only) || claim.observed.values().all(|key| values.contains_key(key))
+        options.is_named(&claim.id) || claim.observed.values().all(|key| values.contains_key(key))
     });
     for figure in &mut file.figures {
         figure.line.retain(|line| line.keys().iter().any(|(_, key)| values.contains_key(key)));
@@ -94,8 +97,8 @@ mod tests {
     use super::*;
 
     fn options(figure: Option<&str>, only: Option<&str>) -> Options {
-        let [figure, only] = [figure, only].map(|text| text.map(str::to_owned));
-        Options { figure, only, ..Options::whole(1) }
+        let only = only.into_iter().flat_map(|text| text.split(',')).map(str::to_owned).collect();
+        Options { figure: figure.map(str::to_owned), only, ..Options::whole(1) }
     }
 
     #[test]

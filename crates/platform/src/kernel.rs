@@ -43,8 +43,8 @@ pub struct TaskParams {
     pub cpus: Vec<CpuId>,
     /// NUMA policy of its memory requested with [`Policy::Task`], including page cache pages.
     pub policy: Policy,
-    /// A thread or child of the task that starts it: belongs to the same process, and runs on the same cores unless
-    /// it has its own set.
+    /// A thread or child of the task that starts it: belongs to the same process, and runs on the same cores and at the
+    /// same priority unless it has its own.
     pub is_child: bool,
 }
 
@@ -61,8 +61,8 @@ impl TaskParams {
         self
     }
 
-    /// Makes it a thread or child of the task on `parent`: same memory policy, and the same cores unless it has its
-    /// own set.
+    /// Makes it a thread or child of the task on `parent`: same memory policy, and the same cores and priority unless it
+    /// has its own.
     #[must_use]
     pub fn of(mut self, parent: &Cpu) -> Self {
         self.policy = parent.policy();

@@ -12,6 +12,17 @@ use crate::scattered::{PIECE, Scattered};
 
 /// Loads between two reads of the clock.
 const TURN: usize = 64;
+/// Bytes of the smallest working set, as in the original.
+const SMALLEST: u64 = 512;
+
+/// A size for people.
+fn binary(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
 
 /// Measures the latency of dependent loads.
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +31,7 @@ pub struct LatMemRd {
     /// Random order, so that neither prefetchers nor open rows help.
     #[arg(short = 't')]
     thrash: bool,
-    /// Size of the working set, in MiB.
+    /// Size of the largest working set, in MiB. Smaller ones, down to 512 bytes, are measured after it and printed before it.
     #[arg(value_parser = clap::value_parser!(u64).range(1..=4096))]
     size: u64,
     /// Stride in bytes.
@@ -29,14 +40,42 @@ pub struct LatMemRd {
 }
 
 impl LatMemRd {
-    /// The addresses of the chain; each location holds the next address.
-    fn chain(&self, memory: &Scattered, seed: u64) -> Vec<PhysAddr> {
-        let places = (self.size << 20) / self.stride;
+    /// The addresses of a chain within `bytes`; each location is to hold the next address.
+    fn chain(&self, memory: &Scattered, bytes: u64, seed: u64) -> Vec<PhysAddr> {
+        let places = bytes / self.stride;
         let mut order: Vec<PhysAddr> = (0..places).map(|n| memory.at(n * self.stride)).collect();
         if self.thrash {
             Random::new(seed, 0).shuffle(&mut order);
         }
         order
+    }
+
+    /// Sizes below the largest, downwards: each half of the one before.
+    fn smaller(&self) -> impl Iterator<Item = u64> + use<> {
+        let (least, most) = (SMALLEST.max(4 * self.stride), self.size << 20);
+        std::iter::successors(Some(most / 2), |size| Some(size / 2)).take_while(move |size| *size >= least)
+    }
+
+    /// Nanoseconds of a load of a chain, whose first round goes to the middle before `begin`.
+    async fn measure(&self, cpu: &Cpu, order: &[PhysAddr], begin: impl FnOnce()) -> Result<f64, Failure> {
+        for (n, &at) in order.iter().enumerate() {
+            cpu.store_u64(at, order[(n + 1) % order.len()].0);
+            if n % TURN == 0 {
+                cpu.sync().await;
+            }
+        }
+        // The first round finds lines that the stores left in the caches.
+        let half = order.len() / 2;
+        let middle = self.walk(cpu, order[0], half).await;
+        cpu.sync().await;
+        begin();
+        let began = cpu.now();
+        let end = self.walk(cpu, middle, order.len() - half).await;
+        let took = cpu.now().since(began);
+        if end != order[0] {
+            return Err(Failure("the chain does not lead back to its beginning".into()));
+        }
+        Ok(took.as_ns_f64() / (order.len() - half) as f64)
     }
 
     /// Follows the chain once from its first address.
@@ -68,28 +107,27 @@ impl Program for LatMemRd {
             let bytes = (self.size << 20).next_multiple_of(PIECE);
             let memory = Scattered::take(&*kernel, &cpu, bytes, Policy::Task);
             let memory = memory.map_err(|error| Failure::about("malloc", error))?;
-            let order = self.chain(&memory, seed);
-            for (n, &at) in order.iter().enumerate() {
-                cpu.store_u64(at, order[(n + 1) % order.len()].0);
-                if n % TURN == 0 {
-                    cpu.sync().await;
-                }
-            }
-            // The first round finds lines that the stores left in the caches.
-            let half = order.len() / 2;
-            let middle = self.walk(&cpu, order[0], half).await;
-            cpu.sync().await;
-            span.begin();
-            let began = cpu.now();
-            let end = self.walk(&cpu, middle, order.len() - half).await;
-            let took = cpu.now().since(began);
+            let most = self.size << 20;
+            let order = self.chain(&memory, most, seed);
+            let latency = self.measure(&cpu, &order, || span.begin()).await;
             span.end();
-            memory.free(&*kernel, &cpu);
-            if end != order[0] {
-                return Err(Failure("the chain does not lead back to its beginning".into()));
+            let mut rows = vec![(most, latency?)];
+            for size in self.smaller() {
+                let order = self.chain(&memory, size, seed);
+                rows.push((size, self.measure(&cpu, &order, || ()).await?));
             }
+            memory.free(&*kernel, &cpu);
             let mut report = Report::default();
-            report.add("latency", "ns", took.as_ns_f64() / (order.len() - half) as f64);
+            report.add("latency", "ns", rows[0].1);
+            for (size, latency) in rows.iter().skip(1) {
+                report.add(format!("latency of {}", binary(*size)), "ns", *latency);
+            }
+            // As the original prints them.
+            let lines = rows
+                .iter()
+                .rev()
+                .map(|(size, latency)| format!("{:.5} {latency:.3}\n", *size as f64 / 1_048_576.0));
+            report.text = Some(format!("\"stride={}\n{}", self.stride, lines.collect::<String>()));
             Ok(report)
         })
     }

@@ -130,7 +130,9 @@ pub(crate) fn peer(text: &str) -> Result<Ipv4Addr, String> {
     let is_one = |a: &Ipv4Addr| !(a.is_unspecified() || a.is_multicast() || a.is_broadcast());
     address
         .filter(is_one)
-        .ok_or_else(|| format!("`{text}` is not an IPv4 address of a host, such as 10.0.0.2"))
+        .ok_or_else(|| {
+            format!("`{text}` is no name of a host of the scenario, and not an IPv4 address of a host, such as 10.0.0.2")
+        })
 }
 
 #[cfg(test)]

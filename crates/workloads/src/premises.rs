@@ -14,12 +14,28 @@ pub struct Refused {
     pub message: String,
     /// What would be valid.
     pub help: Option<String>,
+    /// What else is wrong with the same line.
+    pub others: Vec<Refused>,
 }
 
 impl Refused {
     /// Creates a rejection with a remedy.
     pub fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { message: message.into(), help: Some(help.into()) }
+        Self { message: message.into(), help: Some(help.into()), others: Vec::new() }
+    }
+
+    /// All that is wrong with a line as one; `None` of nothing.
+    pub(crate) fn together(all: Vec<Self>) -> Option<Self> {
+        let mut all = all.into_iter();
+        let mut first = all.next()?;
+        first.others.extend(all.flat_map(Self::apart));
+        Some(first)
+    }
+
+    /// Each problem by itself.
+    pub fn apart(self) -> Vec<Self> {
+        let Self { message, help, others } = self;
+        [Self { message, help, others: Vec::new() }].into_iter().chain(others).collect()
     }
 
     /// Rejects with `message` and `help` unless `holds`.
@@ -35,7 +51,8 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        self.help.iter().try_for_each(|help| write!(f, " ({help})"))
+        self.help.iter().try_for_each(|help| write!(f, " ({help})"))?;
+        self.others.iter().try_for_each(|other| write!(f, "; {other}"))
     }
 }
 
@@ -66,8 +83,8 @@ pub struct Premises {
     pub disks: Vec<Disk>,
     /// Network devices.
     pub links: Vec<Link>,
-    /// Network devices that a program takes from the kernel and polls.
-    pub polled: Vec<String>,
+    /// Network devices that a program takes from the kernel and polls, each with whether it has a link partner.
+    pub polled: Vec<(String, bool)>,
     /// Number of GPUs.
     pub gpus: u32,
     /// Number of drives reserved for programs.
@@ -150,9 +167,16 @@ impl Premises {
             [] => "what can be polled is a host's NIC, with `user_space = true` in `[host.nic_driver]`, or the virtual NIC \
                    `uio0` of a guest with `polled = true` and `uplink`"
                 .to_owned(),
-            there => format!("there is {}", there.join(", ")),
+            there => {
+                let names: Vec<&str> = there.iter().map(|(name, _)| name.as_str()).collect();
+                format!("there is {}", names.join(", "))
+            }
         };
-        Refused::unless(self.polled.iter().any(|there| there == name), message, help)
+        let Some((_, has_partner)) = self.polled.iter().find(|(there, _)| there == name) else {
+            return Err(Refused::new(message, help));
+        };
+        let message = format!("{program}: `{name}` has no carrier, so that nothing leaves it or arrives");
+        Refused::unless(*has_partner, message, "a `[[cable]]` with an end at that NIC, or other ports")
     }
 
     /// Checks that the host has this GPU.

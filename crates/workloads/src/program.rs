@@ -204,6 +204,11 @@ pub trait Program {
         None
     }
 
+    /// Names of what it does one after the other, if that is measured apart; it says when each begins and ends.
+    fn parts(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Notes on its command line: options that change nothing here.
     fn notes(&self) -> &[String] {
         &[]

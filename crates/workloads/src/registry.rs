@@ -54,9 +54,18 @@ impl Command {
             Syntax::Own(read) => return read(words, files),
             Syntax::Options(make) => make,
         };
-        let matches = self.options().try_get_matches_from(words);
-        let matches = matches.map_err(|error| refused(self.name, &self.options(), &error))?;
-        let notes = unmodelled::notes(self.name, &matches, self.unmodelled)?;
+        let options = self.options();
+        let (matches, mut wrong) = forgiving(self.name, &options, words);
+        let told = matches.as_ref().map(|matches| unmodelled::notes(self.name, matches, self.unmodelled));
+        let notes = told.unwrap_or_default();
+        wrong.extend(notes.iter().filter_map(|note| note.as_ref().err().cloned()));
+        if let Some(refused) = Refused::together(wrong) {
+            return Err(refused);
+        }
+        let notes: Vec<String> = notes.into_iter().flatten().collect();
+        let Some(matches) = matches else {
+            return Err(Refused::new(format!("{}: not understood", self.name), "--help"));
+        };
         let program = make(&matches).map_err(|error| refused(self.name, &self.options(), &error))?;
         Ok(if notes.is_empty() { program } else { Rc::new(Noted { program, notes }) })
     }
@@ -182,6 +191,10 @@ impl Program for Noted {
         self.program.lasts()
     }
 
+    fn parts(&self) -> Vec<String> {
+        self.program.parts()
+    }
+
     fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -255,7 +268,7 @@ pub fn parse_with(line: &str, files: &JobFiles) -> Result<Rc<dyn Program>, Refus
         return Err(Refused::new(message, help));
     };
     if words.iter().any(|word| word == "--help") {
-        return Err(Refused { message: format!("{name}: this is its help"), help: Some(command.help()) });
+        return Err(Refused::new(format!("{name}: this is its help"), command.help()));
     }
     if let [_, "--version" | "--cmdhelp"] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         let help = format!(
@@ -264,6 +277,65 @@ pub fn parse_with(line: &str, files: &JobFiles) -> Result<Rc<dyn Program>, Refus
         return Err(Refused::new(format!("{name}: nothing is run"), help));
     }
     command.read(&words, files)
+}
+
+/// Most problems of a line that are told.
+const MOST_TOLD: usize = 8;
+
+/// The options of a line, and all that is wrong with it: what is not understood is left out, and the rest looked at again.
+pub(crate) fn forgiving(
+    name: &str,
+    options: &clap::Command,
+    words: &[String],
+) -> (Option<clap::ArgMatches>, Vec<Refused>) {
+    let (mut left, mut wrong) = (words.to_vec(), Vec::new());
+    loop {
+        let error = match options.clone().try_get_matches_from(&left) {
+            Ok(matches) => return (Some(matches), wrong),
+            Err(error) => error,
+        };
+        // What was left out may be needed.
+        if error.kind() == ErrorKind::MissingRequiredArgument && !wrong.is_empty() {
+            return (None, wrong);
+        }
+        wrong.push(refused(name, options, &error));
+        let Some(range) = culprit(&left, &error).filter(|_| wrong.len() < MOST_TOLD) else {
+            return (None, wrong);
+        };
+        left.drain(range);
+    }
+}
+
+/// The words that an error is about, if that is plain: an option that there is not, or one with a wrong value.
+fn culprit(words: &[String], error: &clap::Error) -> Option<std::ops::Range<usize>> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let is_option = |word: &String| word.starts_with('-');
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let given = text(ContextKind::InvalidArg)?;
+            let is_it = |word: &String| {
+                word.strip_prefix(given)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || given.len() == 2)
+            };
+            let at = words.iter().skip(1).position(is_it)? + 1;
+            // Its value, if it has one.
+            let has_value = is_option(&words[at])
+                && !words[at].contains('=')
+                && words.get(at + 1).is_some_and(|next| !is_option(next));
+            Some(at..at + 1 + usize::from(has_value))
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let value = text(ContextKind::InvalidValue)?;
+            let has_it = |word: &String| word == value || is_option(word) && word.ends_with(value);
+            let at = words.iter().skip(1).position(has_it)? + 1;
+            let is_apart = !is_option(&words[at]) && is_option(&words[at - 1]);
+            Some(at - usize::from(is_apart)..at + 1)
+        }
+        _ => None,
+    }
 }
 
 /// Shortens clap's error to a line and a hint, for a program with these options.
@@ -275,20 +347,20 @@ pub(crate) fn refused(name: &str, options: &clap::Command, error: &clap::Error) 
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
     {
-        return Refused { message, help: Some(near(name, options, given)) };
+        return Refused::new(message, near(name, options, given));
     }
     let rest: Vec<&str> = lines
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
         .map(|line| line.trim_start_matches("tip: "))
         .collect();
-    Refused { message, help: (!rest.is_empty()).then(|| rest.join("; ")) }
+    Refused { help: (!rest.is_empty()).then(|| rest.join("; ")), ..Refused::new(message, "") }
 }
 
 /// More options than these are not listed.
 const LISTED: usize = 16;
 
 /// The option that was probably meant, or all.
-fn near(name: &str, options: &clap::Command, given: &str) -> String {
+pub(crate) fn near(name: &str, options: &clap::Command, given: &str) -> String {
     let known = flags(options);
     let given = given.split('=').next().unwrap_or(given);
     let bare = |flag: &str| flag.trim_start_matches('-').replace('-', "_").to_lowercase();

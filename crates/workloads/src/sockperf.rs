@@ -101,7 +101,7 @@ enum Role {
 #[derive(clap::Args, Clone, PartialEq, Debug)]
 struct SockperfServer {
     /// Address to listen at; all by default.
-    #[arg(short = 'i', long = "ip", default_value = "0.0.0.0")]
+    #[arg(short = 'i', long = "ip", default_value = "0.0.0.0", value_parser = listened)]
     address: Ipv4Addr,
     /// Port to listen at.
     #[arg(short = 'p', long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
@@ -147,6 +147,11 @@ struct SockperfClient {
     /// Bytes of each socket buffer.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     buffer_size: Option<u32>,
+}
+
+/// An address of the host, or 0.0.0.0 for all.
+fn listened(text: &str) -> Result<Ipv4Addr, String> {
+    if text == "0.0.0.0" { Ok(Ipv4Addr::UNSPECIFIED) } else { peer(text) }
 }
 
 /// Messages per second.

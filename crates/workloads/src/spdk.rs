@@ -42,7 +42,6 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::harmless("-L, --enable-sw-latency-tracking", "the mean latency is always told"),
     Unmodelled::refused("-c, --core-mask MASK", "`cpus` of the program, or `taskset` before it"),
     Unmodelled::refused("-P, --num-qpairs COUNT", "a core has one queue for each of its drives"),
-    Unmodelled::refused("-M, --rwmixread PERCENT", "`-w` reads or writes"),
 ];
 
 /// Reads or writes all drives that are reserved for programs (`user_space = true` in the host's `nvme_driver`), with polled queues
@@ -56,9 +55,12 @@ pub struct SpdkPerf {
     /// Bytes of a command.
     #[arg(short = 'o', long = "io-size", value_parser = options::size)]
     bytes: u64,
-    /// `read`, `randread`, `write` or `randwrite`.
-    #[arg(short = 'w', long = "io-pattern", value_parser = ["read", "randread", "write", "randwrite"])]
+    /// `read`, `randread`, `write`, `randwrite`, or `rw` and `randrw`, whose share of reads `-M` tells.
+    #[arg(short = 'w', long = "io-pattern", value_parser = ["read", "randread", "write", "randwrite", "rw", "randrw"])]
     pattern: String,
+    /// Percentage of reads of `rw` and `randrw`.
+    #[arg(short = 'M', long = "rwmixread", value_parser = clap::value_parser!(u8).range(0..=100))]
+    reads: Option<u8>,
     /// Simulated time in seconds.
     #[arg(short = 't', long = "time", default_value_t = 2e-4, value_parser = options::length)]
     time: f64,
@@ -96,7 +98,11 @@ impl DriveQueue {
         };
         self.next += 1;
         let range = Blocks::new(place * blocks, blocks as u32);
-        let command = match options.pattern.ends_with("read") {
+        let reads = match options.pattern.ends_with("rw") {
+            true => self.random.below(100) < options.reads.unwrap_or(100).into(),
+            false => options.pattern.ends_with("read"),
+        };
+        let command = match reads {
             true => IoCommand::Read(range),
             false => IoCommand::Write(range),
         };
@@ -240,6 +246,11 @@ impl Program for SpdkPerf {
         let message = "spdk_nvme_perf: there is no drive for programs";
         let help = "a `drive` and `user_space = true` of the host's `nvme_driver`";
         Refused::unless(premises.user_drives > 0, message, help)?;
+        let is_mixed = self.pattern.ends_with("rw");
+        let message = format!("spdk_nvme_perf: `-w {}` does not say how much it reads", self.pattern);
+        Refused::unless(!is_mixed || self.reads.is_some(), message, "-M 0 to 100, the percentage of reads")?;
+        let message = format!("spdk_nvme_perf: `-w {}` has no mixture for -M", self.pattern);
+        Refused::unless(is_mixed || self.reads.is_none(), message, "-w rw or -w randrw")?;
         let message = format!("spdk_nvme_perf: commands of {} bytes are not possible", self.bytes);
         let is_possible = self.bytes % BLOCK == 0 && (BLOCK..=MOST).contains(&self.bytes);
         Refused::unless(is_possible, message, format!("blocks of {BLOCK} bytes, up to {MOST}"))?;

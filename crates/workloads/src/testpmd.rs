@@ -308,7 +308,12 @@ impl PmdShared {
             report.add(format!("port {port} rx"), "packets", count.received as f64);
             report.add(format!("port {port} tx"), "packets", count.sent as f64);
             report.add(format!("port {port} tx dropped"), "packets", count.dropped as f64);
-            report.add(format!("port {port} rx rate"), "Mpackets/s", count.received as f64 / us);
+            if self.options.mode != ForwardMode::Txonly {
+                report.add(format!("port {port} rx rate"), "Mpackets/s", count.received as f64 / us);
+            }
+            if self.options.mode != ForwardMode::Rxonly {
+                report.add(format!("port {port} tx rate"), "Mpackets/s", count.sent as f64 / us);
+            }
         }
         report
     }
@@ -415,7 +420,8 @@ impl Testpmd {
         let wrong = |error: clap::Error| refused("dpdk-testpmd", &PmdOptions::command(), &error);
         let command = unmodelled::add(PmdOptions::command(), OWN_UNMODELLED);
         let matches = command.try_get_matches_from(&self.options).map_err(wrong)?;
-        let notes = unmodelled::notes("dpdk-testpmd", &matches, OWN_UNMODELLED)?;
+        let notes = unmodelled::notes("dpdk-testpmd", &matches, OWN_UNMODELLED);
+        let notes = notes.into_iter().collect::<Result<Vec<String>, Refused>>()?;
         Ok((PmdOptions::from_arg_matches(&matches).map_err(wrong)?, notes))
     }
 

@@ -65,21 +65,17 @@ pub(crate) fn add(command: clap::Command, all: &[Unmodelled]) -> clap::Command {
     command.args(all.iter().map(|one| one.arg(is_global)))
 }
 
-/// Notes on those that a command line has.
-///
-/// # Errors
-/// The first that is not carried out.
-pub(crate) fn notes(program: &str, matches: &ArgMatches, all: &[Unmodelled]) -> Result<Vec<String>, Refused> {
+/// A note on each of those that a command line has, or why it is refused.
+pub(crate) fn notes(program: &str, matches: &ArgMatches, all: &[Unmodelled]) -> Vec<Result<String, Refused>> {
     let is_given = |one: &&Unmodelled| matches.value_source(one.option) == Some(ValueSource::CommandLine);
-    let mut notes = Vec::new();
-    for one in all.iter().filter(is_given) {
+    let note = |one: &Unmodelled| {
         let name = one.names().last().unwrap_or(one.option);
         let mut values = matches.try_get_many::<String>(one.option).ok().flatten().into_iter().flatten();
         let is_anyway = one.anyway.is_some_and(|anyway| values.all(|value| value == anyway));
-        if !one.is_harmless && !is_anyway {
-            return Err(Refused::new(format!("{program}: {name} is not carried out here"), one.why));
+        match one.is_harmless || is_anyway {
+            true => Ok(format!("{name} changes nothing here: {}", one.why)),
+            false => Err(Refused::new(format!("{program}: {name} is not carried out here"), one.why)),
         }
-        notes.push(format!("{name} changes nothing here: {}", one.why));
-    }
-    Ok(notes)
+    };
+    all.iter().filter(is_given).map(note).collect()
 }

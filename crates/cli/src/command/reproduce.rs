@@ -53,9 +53,10 @@ pub struct ReproduceArgs {
     /// Judge only the claims and points of this figure or table of the paper, such as `8`, `7a` or `table1`.
     #[arg(long, value_name = "FIGURE")]
     figure: Option<String>,
-    /// Judge only what experiments whose names contain this give, and claims whose ids contain it.
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    /// Judge only what experiments whose names contain this give, and claims whose ids contain it; several, separated by commas,
+    /// or by several `--only`.
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    only: Vec<String>,
     /// List the claims, figures and experiments instead of simulating them.
     #[arg(long)]
     list: bool,
@@ -165,10 +166,13 @@ fn check_changes(library: &Library, changes: &[(String, String)]) -> Result<(), 
 
 /// Says that nothing of the papers is asked for, and what there is.
 fn nothing_asked(seeds: &[&str], arguments: &ReproduceArgs) -> Failure {
-    let wanted = match (&arguments.figure, &arguments.only) {
-        (Some(figure), None) => format!("no claim or figure of {} is of figure `{figure}`", seeds.join(", ")),
-        (_, Some(only)) => format!("no experiment or claim of {} has `{only}` in its name", seeds.join(", ")),
-        (None, None) => format!("there is nothing to simulate of {}", seeds.join(", ")),
+    let wanted = match (&arguments.figure, &arguments.only[..]) {
+        (Some(figure), []) => format!("no claim or figure of {} is of figure `{figure}`", seeds.join(", ")),
+        (_, [_, ..]) => {
+            let only = arguments.only.join("` or `");
+            format!("no experiment or claim of {} has `{only}` in its name", seeds.join(", "))
+        }
+        (None, []) => format!("there is nothing to simulate of {}", seeds.join(", ")),
     };
     let places: BTreeSet<String> = seeds
         .iter()

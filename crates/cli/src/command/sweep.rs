@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use machine::{ComputerSetup, Library, Setup};
 use nearfar::LinkState;
-use nearfar::computer::Counts;
+use nearfar::computer::{Counted, Counts};
+use nearfar::counters::Binding;
 use nearfar::experiment::{self, Combination, Experiment, combinations};
 use nearfar::origins::Origins;
 use nearfar::scenario::{self, FinishedRun};
@@ -281,16 +282,20 @@ fn on_computers(
                 let runs = results.iter().filter_map(|(.., counts)| Some(&*counts.done.get(place)?.run));
                 Table::new(&format!("{}: {}", program.host, common_words(&runs.collect::<Vec<_>>())))
             });
-            let window = counted.iter().find(|counted| Some(counted.program) == program.number());
-            let binding = window.map(|counted| (String::new(), counted.window.binding(&program.host)));
-            let placement = window.map(|counted| counted.placement(setup)).unwrap_or_default();
+            let parts = || counted.iter().filter(|counted| Some(counted.program) == program.number());
+            let binding = |counted: &Counted| {
+                let binding = Binding { part: String::new(), ..counted.window.binding(&program.host) };
+                (counted.window.part.clone(), binding)
+            };
+            let binding = parts().map(binding);
+            let placement = parts().next().map(|counted| counted.placement(setup)).unwrap_or_default();
             match &program.outcome {
                 Ok(report) => {
                     let cells = report.readings.iter().filter(|reading| reading.way.is_none());
                     let cells = cells.map(|reading| {
                         (Column { name: reading.quantity.clone(), unit: reading.unit.clone() }, reading.value)
                     });
-                    table.add(&named, cells.collect(), binding.into_iter().collect(), placement);
+                    table.add(&named, cells.collect(), binding.collect(), placement);
                 }
                 Err(_) if program.was_stopped => {}
                 Err(failure) => {

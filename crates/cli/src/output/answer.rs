@@ -44,8 +44,8 @@ pub fn of_programs(setup: &ComputerSetup, done: &[FinishedProgram]) -> Option<St
         .iter()
         .filter_map(|program| {
             let (_, Ok(report)) = (program.number()?, &program.outcome) else { return None };
-            let binds = report.notes.iter().find_map(|note| what_binds(note)).unwrap_or_default();
-            Some((program, headline(&report.readings)?, binds.to_owned()))
+            let binds = report.notes.iter().filter_map(|note| what_binds(note)).collect::<Vec<_>>();
+            Some((program, headline(&report.readings)?, binds.join("; ")))
         })
         .collect();
     // What taskset and others begin is told as the program that they begin.

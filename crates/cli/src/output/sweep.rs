@@ -423,6 +423,7 @@ mod tests {
                 next: None,
                 phases: Vec::new(),
                 offered: None,
+                part: String::new(),
             }
         };
         let mut table = Table::of_runs("goodput");

@@ -52,6 +52,8 @@ pub(crate) struct Core {
     interrupted: Cell<Duration>,
     /// The switch to the idle loop, until it is over.
     into_idle: Cell<Option<IdleSwitch>>,
+    /// What such switches took, and leaving the idle loop.
+    idling: Cell<Duration>,
     pub timers: CoreTimers,
 }
 
@@ -65,6 +67,7 @@ impl Core {
             times: RefCell::default(),
             interrupted: Cell::default(),
             into_idle: Cell::new(None),
+            idling: Cell::default(),
             timers: CoreTimers::default(),
         }
     }
@@ -228,6 +231,13 @@ impl Cores {
         *core.times.borrow()
     }
 
+    /// Time in which a core switched to the idle loop and back.
+    pub fn idling(&self, id: CpuId) -> Duration {
+        let core = self.get(id);
+        self.settle_account(core);
+        core.idling.get()
+    }
+
     /// Time of a core's interrupts, handlers and deferred work.
     pub fn interrupt_time(&self, id: CpuId) -> Duration {
         let core = self.get(id);
@@ -257,7 +267,9 @@ impl Cores {
     fn settle_idle(&self, core: &Core) -> Option<IdleSwitch> {
         let switch = core.into_idle.take()?;
         let passed = self.now().min(switch.end);
-        self.book(core.id, Level::Task, Part::Scheduler, passed.since(switch.accounted));
+        let time = passed.since(switch.accounted);
+        self.book(core.id, Level::Task, Part::Scheduler, time);
+        core.idling.set(core.idling.get() + time);
         if self.is_watched.get() && passed > switch.accounted {
             let (core, level, part) = (core.id, Level::Task as u8, Part::Scheduler);
             let from = switch.accounted;
@@ -273,10 +285,19 @@ impl Cores {
         if !core.is_idle() || core.running().is_some() {
             return;
         }
-        match self.settle_idle(core) {
-            Some(rest) => context.charge(Part::Scheduler, rest.end.since(rest.accounted)),
-            None => context.cycles(part, self.costs.idle_exit),
-        }
+        // What it costs to have been idle is no work, either: more of it, and the core would not have been.
+        let cost = match self.settle_idle(core) {
+            Some(rest) => {
+                let left = rest.end.since(rest.accounted);
+                context.charge(Part::Scheduler, left);
+                left
+            }
+            None => {
+                context.cycles(part, self.costs.idle_exit);
+                self.time_for(self.costs.idle_exit)
+            }
+        };
+        core.idling.set(core.idling.get() + cost);
         core.into_idle.set(None);
     }
 }

@@ -329,6 +329,11 @@ impl Kernel {
         self.inner.cores.times(cpu)
     }
 
+    /// The part of a core's time in which it switched to the idle loop and back.
+    pub fn idling(&self, cpu: CpuId) -> Duration {
+        self.inner.cores.idling(cpu)
+    }
+
     /// How long a core has waited for lines that its own caches did not have.
     pub fn waited_for_lines(&self, cpu: CpuId) -> Duration {
         self.inner.cores.ground.waited(cpu)
@@ -344,9 +349,9 @@ impl Kernel {
         self.inner.dma.waited(cpu)
     }
 
-    /// Names of the devices that the process of the running task has opened.
-    pub fn opened(&self) -> BTreeSet<String> {
-        self.inner.tasks.opened()
+    /// Names of the devices that a process, by its first task, or else that of the running task has opened.
+    pub fn opened(&self, process: Option<TaskId>) -> BTreeSet<String> {
+        self.inner.tasks.opened(process)
     }
 
     /// Interrupts: number, name, core and count.

@@ -57,6 +57,7 @@ pub use setup::{
 };
 pub use slot::links_found;
 pub use team::TeamEntry;
+pub(crate) use team::sockets_of;
 pub use vm::VmEntry;
 
 /// Default range for borrowed functions: more than drivers map at a time.

@@ -130,7 +130,7 @@ struct Member {
 }
 
 /// Sockets that a link leads to, or can be moved to.
-fn sockets_of(hosts: &[HostSetup], link: &LinkSetup) -> BTreeSet<u32> {
+pub(crate) fn sockets_of(hosts: &[HostSetup], link: &LinkSetup) -> BTreeSet<u32> {
     let of = |link: &LinkSetup| match &link.slot {
         SlotSetup::Root(name) => {
             hosts[link.host].machine.host.port.get(name).map(|port| port.socket.value).into_iter().collect()

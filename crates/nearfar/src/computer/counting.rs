@@ -55,7 +55,7 @@ impl Counted {
         let mut notes = Vec::new();
         let program = setup.programs.get(self.program);
         let is_concerned = |&(n, host): &(usize, &HostSetup)| {
-            program.is_none_or(|program| program.host == n || names(&program.run.value, host))
+            program.is_none_or(|program| program.host == n || names(&program.command, host))
         };
         for (_, host) in setup.hosts.iter().enumerate().filter(is_concerned) {
             let arrivals: Vec<&Arrival> = self.arrivals.iter().filter(|a| a.host == host.name).collect();
@@ -154,15 +154,28 @@ struct HostCounts {
     flows: Vec<Vec<Flow>>,
 }
 
+/// What was counted while a program measured, once of several times.
+struct CountedSpan {
+    window: Window,
+    from: Time,
+    until: Time,
+    interrupts: Vec<InterruptCore>,
+    arrivals: Vec<Arrival>,
+}
+
 /// Counts from when each program starts to when it has ended.
 pub struct Counting<'a> {
     setup: &'a ComputerSetup,
     /// Which programs are servers.
     serves: Vec<bool>,
+    /// What each program does one after the other.
+    parts: Vec<Vec<String>>,
     /// When each program began; many begin together.
     began: BTreeMap<usize, (Time, Rc<HostCounts>)>,
     /// What each program that has ended had opened.
     opened: BTreeMap<usize, BTreeSet<String>>,
+    /// What was counted while programs that run measured.
+    spans: BTreeMap<usize, Vec<CountedSpan>>,
     samples: Samples,
     counted: Vec<Counted>,
 }
@@ -173,8 +186,9 @@ impl<'a> Counting<'a> {
         // What is no valid command line is told before anything is counted.
         let programs = parse(setup).unwrap_or_default();
         let serves = programs.iter().map(|program| program.serves()).collect();
-        let (began, opened, samples, counted) = Default::default();
-        Self { setup, serves, began, opened, samples, counted }
+        let parts = programs.iter().map(|program| program.parts()).collect();
+        let (began, opened, spans, samples, counted) = Default::default();
+        Self { setup, serves, parts, began, opened, spans, samples, counted }
     }
 
     /// What was counted while each program ran that is no server, by their numbers.
@@ -207,26 +221,62 @@ impl<'a> Counting<'a> {
         hosts.flat_map(of_host).collect()
     }
 
-    /// Marks what a program's work goes through, and finds what was full in parts of its window.
-    fn attribute(
-        &self,
-        program: usize,
-        window: &mut Window,
-        (from, until): (Time, Time),
-        interrupts: &[InterruptCore],
-    ) {
+    /// What was counted in a program's spans together. Marks what its work goes through, and finds what was full in parts of
+    /// the time: in each span, or in equal parts of a single one.
+    fn together(&self, program: usize, spans: Vec<CountedSpan>) -> Counted {
         let opened = self.opened.get(&program);
-        let scope = Scope::new(self.setup, &self.serves, program, opened, interrupts);
+        let (mut windows, mut interrupts, mut arrivals) = (Vec::new(), Vec::new(), Vec::<Arrival>::new());
+        let only = if let [span] = &spans[..] { Some((span.from, span.until)) } else { None };
+        for span in spans {
+            windows.push(span.window);
+            interrupts.extend(span.interrupts);
+            for arrival in span.arrivals {
+                let is_same = |own: &&mut Arrival| {
+                    (&own.host, &own.line, own.core) == (&arrival.host, &arrival.line, arrival.core)
+                };
+                match arrivals.iter_mut().find(is_same) {
+                    Some(own) => own.count += arrival.count,
+                    None => arrivals.push(arrival),
+                }
+            }
+        }
+        let scope = Scope::new(self.setup, &self.serves, program, opened, &interrupts);
         let mark = |host: &str, resource: &mut Resource| {
             resource.on_path = scope.as_ref().is_none_or(|scope| scope.has(host, resource));
         };
-        for host in &mut window.hosts {
+        for host in windows.iter_mut().flat_map(|window| &mut window.hosts) {
             host.resources.iter_mut().for_each(|resource| mark(&host.host, resource));
         }
-        let names: Vec<String> = window.hosts.iter().map(|host| host.host.clone()).collect();
-        let slices = self.samples.between(from, until, &names, mark);
         let own = self.setup.programs.get(program).map(|entry| &self.setup.hosts[entry.host].name);
-        window.find_phases(&slices, own.map_or("", String::as_str));
+        let own = own.map_or("", String::as_str);
+        let mut window = Window::together(&windows);
+        match only {
+            Some((from, until)) => {
+                let names: Vec<String> = window.hosts.iter().map(|host| host.host.clone()).collect();
+                window.find_phases(&self.samples.between(from, until, &names, mark), own, false);
+            }
+            None => {
+                let slices = windows.into_iter().map(|window| (window.length.as_s_f64(), window.hosts));
+                window.find_phases(&slices.collect::<Vec<_>>(), own, true);
+            }
+        }
+        Counted { program, window, arrivals }
+    }
+
+    /// What was counted since a program has begun.
+    fn span(
+        &self,
+        (from, before): &(Time, Rc<HostCounts>),
+        now: &HostCounts,
+        computers: &Computers,
+    ) -> CountedSpan {
+        CountedSpan {
+            window: before.moment.until(&now.moment),
+            from: *from,
+            until: computers.simulation().now(),
+            interrupts: self.interrupt_cores(computers, &before.arrivals),
+            arrivals: self.arrivals(computers, &before.arrivals),
+        }
     }
 
     /// The generator of a guest's packets, if they come back as fast as it sends them. Those that do not are on their
@@ -326,19 +376,37 @@ impl Observer for Counting<'_> {
         Some(self.samples.next())
     }
 
-    fn done(&mut self, programs: &[usize], computers: &Computers) {
-        if !programs.iter().any(|program| self.began.contains_key(program)) {
+    fn measured(&mut self, program: usize, computers: &Computers) {
+        let Some(began) = self.began.remove(&program) else { return };
+        let span = self.span(&began, &self.counts(computers), computers);
+        let parts = self.parts.get(program).map_or(&[][..], Vec::as_slice);
+        if parts.is_empty() {
+            self.spans.entry(program).or_default().push(span);
             return;
         }
-        let (at, now) = (computers.simulation().now(), self.counts(computers));
+        let before = self.counted.iter().filter(|other| other.program == program).count();
+        let part = parts.get(before).cloned().unwrap_or_default();
+        let mut counted = self.together(program, vec![span]);
+        counted.window.part = part;
+        self.counted.push(counted);
+    }
+
+    fn done(&mut self, programs: &[usize], computers: &Computers) {
+        let mut now = None;
         for &program in programs {
-            let Some((from, before)) = self.began.remove(&program) else { continue };
-            let mut window = before.moment.until(&now.moment);
-            let interrupts = self.interrupt_cores(computers, &before.arrivals);
-            self.attribute(program, &mut window, (from, at), &interrupts);
-            window.offered = self.offered(program, at.since(from), &before, &now);
-            let arrivals = self.arrivals(computers, &before.arrivals);
-            self.counted.push(Counted { program, window, arrivals });
+            let began = self.began.remove(&program);
+            if let Some(spans) = self.spans.remove(&program) {
+                self.counted.push(self.together(program, spans));
+                continue;
+            }
+            let Some(began) = began else { continue };
+            // Many end together.
+            let now = now.get_or_insert_with(|| self.counts(computers));
+            let span = self.span(&began, now, computers);
+            let offered = self.offered(program, span.until.since(span.from), &began.1, now);
+            let mut counted = self.together(program, vec![span]);
+            counted.window.offered = offered;
+            self.counted.push(counted);
         }
     }
 

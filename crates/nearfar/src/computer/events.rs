@@ -96,6 +96,11 @@ pub(super) struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
+    /// The programs that events act on.
+    pub fn processes(&self) -> &Processes<'a> {
+        &self.processes
+    }
+
     /// Arms all events.
     ///
     /// # Errors

@@ -155,7 +155,8 @@ impl Counts {
 
     /// What binds a program, in words; empty if nothing was counted while it ran.
     pub fn binding_of(&self, program: usize) -> String {
-        let counted = self.counted.iter().find(|counted| counted.program == program);
-        counted.map_or(String::new(), |counted| counted.window.binding(self.host_of(program)).sentence())
+        let counted = self.counted.iter().filter(|counted| counted.program == program);
+        let sentences = counted.map(|counted| counted.window.binding(self.host_of(program)).sentence());
+        sentences.collect::<Vec<_>>().join("; ")
     }
 }

@@ -59,20 +59,22 @@ pub(super) fn disks(
     all
 }
 
+/// Whether an Ethernet port is at a cable, or leads back to its own card.
+pub(super) fn has_partner(setup: &ComputerSetup, (host, device, port): (usize, usize, u8)) -> bool {
+    let own = PortSetup::Host(host, device, port);
+    let is_cabled = setup.network.cables.iter().any(|cable| cable.ends.contains(&own));
+    is_cabled || setup.hosts[host].devices[device].kind.nic().is_some_and(|nic| nic.is_looped())
+}
+
 /// A network device that the scenario names, as the kernel has it. One that is to come can have any queues and frames.
 pub(super) fn link(setup: &ComputerSetup, kernel: Option<&Kernel>, interface: &InterfaceSetup) -> Link {
     let found = kernel.and_then(|kernel| kernel.net().device(&interface.name));
     let limits = found.as_ref().map(|device| device.limits());
-    let (host, device, port) = interface.port;
-    let own = PortSetup::Host(host, device, port);
-    let is_cabled = setup.network.cables.iter().any(|cable| cable.ends.contains(&own));
-    let device = &setup.hosts[host].devices[device];
-    let is_looped = device.kind.nic().is_some_and(|nic| nic.is_looped());
     Link {
         name: interface.name.clone(),
         queues: limits.map_or(u16::MAX, |limits| limits.rx_queues),
         max_frame: limits.map_or(u64::MAX, |limits| u64::from(limits.max_mtu) + HEADER),
-        has_carrier: is_cabled || is_looped,
+        has_carrier: has_partner(setup, interface.port),
         shares_packets: limits.is_none_or(|limits| limits.shares_packets),
     }
 }

@@ -15,6 +15,8 @@ pub trait Observer {
     fn began(&mut self, _programs: &[usize], _computers: &Computers) {}
     /// Names of the devices that a program has opened; called before it is done.
     fn opened(&mut self, _program: usize, _devices: &BTreeSet<String>) {}
+    /// A program ends to measure, when it had begun to within its run.
+    fn measured(&mut self, _program: usize, _computers: &Computers) {}
     /// The programs have ended.
     fn done(&mut self, _programs: &[usize], _computers: &Computers) {}
     /// Reads counters between events; returns when it wants to do so again. Called at that time, or earlier.
@@ -42,6 +44,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn opened(&mut self, program: usize, devices: &BTreeSet<String>) {
         self.0.opened(program, devices);
         self.1.opened(program, devices);
+    }
+
+    fn measured(&mut self, program: usize, computers: &Computers) {
+        self.0.measured(program, computers);
+        self.1.measured(program, computers);
     }
 
     fn done(&mut self, programs: &[usize], computers: &Computers) {

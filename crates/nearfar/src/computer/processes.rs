@@ -1,12 +1,13 @@
 //! The processes of a scenario's programs. A program that starts after its host has rebooted runs on the new kernel.
 
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use ::kernel::Kernel;
 use engine::Seed;
-use machine::{ComputerSetup, MemoryPolicy, ProgramSetup};
+use machine::{ComputerSetup, MemoryPolicy, ProgramPriority, ProgramSetup};
 use platform::cpu::{CpuId, Node};
-use platform::kernel::{TaskId, TaskParams};
+use platform::kernel::{Priority, TaskId, TaskParams};
 use platform::memory::Policy;
 use units::Time;
 use workloads::{Environment, Failure, MeasuredSpan, Program};
@@ -51,6 +52,11 @@ impl<'a> Processes<'a> {
         let Process { kernel, task } = &self.all[program];
         let kernel = kernel.upgrade().filter(|kernel| !kernel.is_halted())?;
         Some((kernel, *task))
+    }
+
+    /// Names of the devices that a program that runs has opened so far.
+    pub fn opened(&self, program: usize) -> BTreeSet<String> {
+        self.of(program).map_or_else(BTreeSet::new, |(kernel, task)| kernel.opened(Some(task)))
     }
 
     /// When a program starts.
@@ -107,7 +113,13 @@ impl<'a> Processes<'a> {
         let run = entry.run.value.clone();
         let name = entry.command.split_whitespace().next().unwrap_or_default();
         let policy = policy(entry.memory);
-        let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
+        let priority = match entry.priority {
+            ProgramPriority::Idle => Priority::Idle,
+            ProgramPriority::Nice(nice) => Priority::Nice(nice),
+            ProgramPriority::RealTime(priority) => Priority::RealTime(priority),
+        };
+        let cpus = environment.cpus.clone();
+        let params = TaskParams { cpus, policy, priority, ..TaskParams::named(name) };
         let place = place(self.setup, entry);
         let (program, ended) = (Rc::clone(&self.programs[n]), Rc::clone(&self.ended));
         let own = Rc::downgrade(&kernel);
@@ -124,7 +136,7 @@ impl<'a> Processes<'a> {
                 cpu.sync().await;
                 let took = cpu.now().since(began);
                 if let Some(kernel) = own.upgrade() {
-                    ended.opened.borrow_mut().insert(n, kernel.opened());
+                    ended.opened.borrow_mut().insert(n, kernel.opened(None));
                 }
                 ended.tell(FinishedProgram::new(Subject::Program(n), place, run, took, outcome));
             })

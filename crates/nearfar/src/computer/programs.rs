@@ -45,7 +45,11 @@ fn each<T>(
     for entry in &setup.programs {
         match of(entry) {
             Ok(program) => found.push(program),
-            Err(refused) => wrong.push(entry.run.complaint(refused.message, refused.help)),
+            Err(refused) => {
+                wrong.extend(
+                    refused.apart().into_iter().map(|one| entry.run.complaint(one.message, one.help)),
+                );
+            }
         }
     }
     match Diagnostics::together(wrong) {
@@ -63,16 +67,20 @@ pub fn check_syntax(setup: &ComputerSetup) -> Result<(), Diagnostics> {
     parse(setup).map(drop)
 }
 
-/// Names of a host's NICs for programs that poll them, in the order in which its kernel finds them.
-fn polled_nics(setup: &ComputerSetup, number: usize) -> Vec<String> {
+/// Names of a host's NICs for programs that poll them, in the order in which its kernel finds them, each with whether it has a
+/// link partner.
+fn polled_nics(setup: &ComputerSetup, number: usize) -> Vec<(String, bool)> {
     let host = &setup.hosts[number];
     if !host.has_user_nics() {
         return Vec::new();
     }
     let links = machine::links_found(&setup.hosts, number).into_iter().filter(|at| at.host == number);
-    let nics = links.filter_map(|at| setup.hosts[at.host].devices[at.device].kind.nic());
-    let ports = nics.map(|nic| nic.controller.ports.value.get());
-    (0..ports.sum()).map(|n: u32| format!("uio{n}")).collect()
+    let ports = links.flat_map(|at| {
+        let nic = setup.hosts[at.host].devices[at.device].kind.nic();
+        let ports = nic.map_or(0, |nic| nic.controller.ports.value.get()) as u8;
+        (0..ports).map(move |port| (at.host, at.device, port))
+    });
+    ports.enumerate().map(|(n, port)| (format!("uio{n}"), found::has_partner(setup, port))).collect()
 }
 
 /// Functions with names that the host or guest of a program has, own or borrowed, each with the index of its host.
@@ -156,7 +164,7 @@ fn premises(setup: &ComputerSetup, kernel: Option<&Kernel>, entry: &ProgramSetup
     let (nodes, memory, links, polled) = match vm {
         Some(vm) => {
             let links = vm.interfaces.iter().enumerate().filter_map(|own| guest_link(vm, own));
-            let polled = vm.nic.filter(|nic| nic.polled).map(|_| "uio0".to_owned());
+            let polled = vm.nic.filter(|nic| nic.polled).map(|_| ("uio0".to_owned(), true));
             (1, vm.memory.get(), links.collect(), polled.into_iter().collect())
         }
         None => {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use machine::{ComputerSetup, DeviceFile, HostSetup, SourceSetup};
 use rayon::prelude::*;
@@ -31,6 +32,10 @@ use crate::progress::{Part, PlannedEnd, Progress};
 
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
+
+/// Events of programs that load and store memory take longer: after so many, progress is told if so long has passed.
+const EVENTS_A_GLANCE: u32 = 64;
+const GLANCE: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Looks in a row at the same simulated time after which it counts as standing still: far more events than all devices
 /// and cores of the largest scenario can have at one instant.
@@ -92,11 +97,15 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     for program in &mut done {
         let number = program.number();
         let of = |counted: &&mut Counted| Some(counted.program) == number;
-        if let (Ok(report), Some(counted)) = (&mut program.outcome, counted.iter_mut().find(of)) {
+        let Ok(report) = &mut program.outcome else { continue };
+        for part in counted.iter_mut().filter(of) {
             let pace = report.pace.clone().map(OfferedLoad::Pace);
-            counted.window.offered = counted.window.offered.take().or(pace);
-            report.notes.extend(counted.placement(setup));
-            report.notes.push(counted.window.binding(&program.host).to_string());
+            part.window.offered = part.window.offered.take().or(pace);
+            let placement = part.placement(setup).into_iter();
+            let is_new = |note: &String| !report.notes.contains(note);
+            let placement: Vec<String> = placement.filter(is_new).collect();
+            report.notes.extend(placement);
+            report.notes.push(part.window.binding(&program.host).to_string());
         }
     }
     let counts =
@@ -156,7 +165,10 @@ pub fn run_watched(
         for (program, begins) in ended.marks.take() {
             match begins {
                 true => observer.began(&[program], &computers),
-                false => observer.done(&[program], &computers),
+                false => {
+                    observer.opened(program, &events.processes().opened(program));
+                    observer.measured(program, &computers);
+                }
             }
         }
         let done = ended.done.borrow();
@@ -182,6 +194,7 @@ pub fn run_watched(
         let next = starts.last().map_or(Time::NEVER, |&(at, _)| at).min(look).min(end);
         let (mut count, is_awaited) = (0u32, Cell::new(progress.is_awaited()));
         let (mut looked, mut looks, stands) = (computers.simulation().now(), 0u32, Cell::new(false));
+        let mut told = Instant::now();
         computers.simulation().run_while(|fabric| {
             count += 1;
             if count % EVENTS_A_LOOK == 0 {
@@ -190,6 +203,10 @@ pub fn run_watched(
                 let now = computers.simulation().now();
                 looks = if std::mem::replace(&mut looked, now) == now { looks + 1 } else { 0 };
                 stands.set(looks > MOST_LOOKS);
+            } else if count % EVENTS_A_GLANCE == 0 && told.elapsed() >= GLANCE {
+                told = Instant::now();
+                progress.simulated(computers.simulation().now().since(started), end_known.as_ref());
+                is_awaited.set(progress.is_awaited());
             }
             is_awaited.get()
                 && !stands.get()

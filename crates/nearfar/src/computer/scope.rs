@@ -59,7 +59,7 @@ impl<'a> Scope<'a> {
             Some(names) => names.iter().for_each(|name| own.add_opened(entry, name)),
             None => own.add_all_devices(entry.host),
         }
-        for address in addresses(&entry.run.value) {
+        for address in addresses(&entry.command) {
             own.add_way_to(entry, address);
             own.add_peer(serves, address);
         }

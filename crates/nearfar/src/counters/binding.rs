@@ -7,6 +7,7 @@
 //! core waiting. If nothing is full throughout, what was full for a while binds for that while.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -140,7 +141,7 @@ impl Resource {
         self.share >= self.kind.full()
     }
 
-    fn is(&self, other: &Self) -> bool {
+    pub(super) fn is(&self, other: &Self) -> bool {
         (self.kind, &self.place) == (other.kind, &other.place)
     }
 
@@ -243,6 +244,18 @@ pub struct Phase {
     pub resource: Resource,
     /// The phase's share of the window.
     pub of_time: f64,
+    /// How many more of its kind took turns with it, such as cores that share work.
+    pub alike: usize,
+}
+
+impl Phase {
+    fn words(&self) -> String {
+        let words = self.resource.words(&self.host);
+        match self.alike {
+            0 => words,
+            alike => format!("{words} and {alike} like it in turn"),
+        }
+    }
 }
 
 /// The bottleneck.
@@ -258,6 +271,8 @@ pub struct Binding {
     pub phases: Vec<Phase>,
     /// What asks for no more than is done; then nothing binds.
     pub offered: Option<OfferedLoad>,
+    /// Which part of the program it binds; empty for all.
+    pub part: String,
 }
 
 impl Binding {
@@ -282,6 +297,9 @@ fn percent(share: f64) -> f64 {
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(WHAT_BINDS)?;
+        if !self.part.is_empty() {
+            write!(f, "{}: ", self.part)?;
+        }
         match &self.offered {
             Some(OfferedLoad::Generator(name)) => {
                 return write!(f, "the load that {name} offers, all of which comes back");
@@ -291,8 +309,14 @@ impl fmt::Display for Binding {
         }
         if !self.phases.is_empty() {
             for (n, phase) in self.phases.iter().enumerate() {
-                let (words, time) = (phase.resource.words(&phase.host), percent(phase.of_time));
-                write!(f, "{}{time:.0} % of the time {words}", if n == 0 { "" } else { ", " })?;
+                let (words, time) = (phase.words(), percent(phase.of_time));
+                match &self.phases[..] {
+                    [_] if phase.of_time >= 1.0 - TIE => {
+                        let (verb, share) = (phase.resource.verb(), percent(phase.resource.share));
+                        write!(f, "{words}, {verb} {share:.0} % of the time")?;
+                    }
+                    _ => write!(f, "{}{time:.0} % of the time {words}", if n == 0 { "" } else { ", " })?,
+                }
             }
             return Ok(());
         }
@@ -381,6 +405,24 @@ fn busiest<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     busy.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied()
 }
 
+/// Requests meet at one of a device's parallel units while others are idle, so these keep it from more from a lower share on than
+/// a stage of one unit or a core does, unless that is always busy.
+fn meeting<'a>(all: &[Candidate<'a>], found: Candidate<'a>) -> Candidate<'a> {
+    const MEET: f64 = 0.7;
+    const ALWAYS: f64 = 0.97;
+    let (host, one) = found;
+    let is_stage = one.kind == Kind::Device && one.of == 1;
+    if !(is_stage || one.kind == Kind::Core) || one.share >= ALWAYS {
+        return found;
+    }
+    let is_parallel = |(other, units): &&Candidate<'_>| {
+        let is_its = !is_stage || units.owner() == one.owner();
+        *other == host && units.kind == Kind::Device && units.of > 1 && units.share >= MEET && is_its
+    };
+    let units = all.iter().filter(is_parallel).max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
+    units.copied().unwrap_or(found)
+}
+
 /// The full resource that fills the others, if any. Among equally busy cores, prefers those of host `own`, whose program
 /// sets the pace.
 fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
@@ -400,6 +442,7 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
     let full = all.iter().filter(|(_, one)| one.is_full() && !(one.kind == Kind::Ring && is_fed));
     // The first of equals.
     let full = full.rev().max_by_key(|one| rank(one)).copied()?;
+    let full = meeting(all, full);
     let cause = match full.1.kind {
         // Errors also interrupt cores, which ask the devices what has happened.
         Kind::Core => errors(all),
@@ -458,7 +501,7 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     let cores = all.iter().filter(is_busy_core).copied();
     let server = busiest(all).filter(|(_, server)| server.share >= NEARLY_FULL);
     let waited = all.iter().filter(shows).copied().chain(server).chain(cores.rev());
-    waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share))
+    waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).map(|found| meeting(all, found))
 }
 
 /// The receive rings for want of whose buffers most packets were dropped, if those are enough to slow a stream: TCP
@@ -480,18 +523,22 @@ fn starved(hosts: &[HostCounters]) -> Option<(String, Resource)> {
     all.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share))
 }
 
-/// What was full in parts of a window, longest first; none if these make up little of it.
-pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str) -> Vec<Phase> {
+/// What was full in parts of a window, longest first; none if these make up little of it. What `are_whole` measurements binds
+/// may also be nearly full.
+pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str, are_whole: bool) -> Vec<Phase> {
     /// Parts of a window that are shorter are by the way.
     const SHORTEST: f64 = 0.1;
     /// Less of a window does not explain it.
     const LEAST: f64 = 0.6;
     let mut found: Vec<Phase> = Vec::new();
+    let mut places: BTreeSet<(String, String)> = BTreeSet::new();
     for (length, hosts) in slices {
         let all = candidates(hosts);
         // While nothing else is to be done, interrupts are often held back.
-        let bound = full(&all, own).filter(|(_, one)| one.kind != Kind::Moderation);
+        let bound = full(&all, own).or_else(|| nearly(&all).filter(|_| are_whole));
+        let bound = bound.filter(|(_, one)| one.kind != Kind::Moderation);
         let Some((host, resource)) = bound else { continue };
+        let is_new = places.insert((host.to_owned(), format!("{} {}", resource.kind.name(), resource.place)));
         // Cores that share work take turns.
         let is_same = |phase: &&mut Phase| {
             let is_core = resource.kind == Kind::Core && phase.resource.kind == Kind::Core;
@@ -502,10 +549,11 @@ pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str) -> Vec<Phas
                 let whole = phase.of_time + length;
                 let share = phase.resource.share * phase.of_time + resource.share * length;
                 (phase.resource.share, phase.of_time) = (share / whole, whole);
+                phase.alike += usize::from(is_new);
             }
             None => {
                 let (host, resource) = (host.to_owned(), resource.clone());
-                found.push(Phase { host, resource, of_time: *length });
+                found.push(Phase { host, resource, of_time: *length, alike: 0 });
             }
         }
     }
@@ -555,5 +603,5 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
         Some(what) if is_by_the_way(&what) => lacking().or(Some(owned(what))),
         what => what.map(owned).or_else(lacking),
     };
-    Binding { what, alike, next: next.copied().map(owned), phases, offered }
+    Binding { what, alike, next: next.copied().map(owned), phases, offered, part: window.part.clone() }
 }

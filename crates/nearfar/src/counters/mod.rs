@@ -116,6 +116,26 @@ impl HostCounters {
         self.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
     }
 
+    /// Adds what was counted later, for this share of all the time.
+    fn add(&mut self, later: &Self, share: f64) {
+        for counter in &later.counters {
+            match self.counters.iter_mut().find(|own| own.name == counter.name) {
+                Some(own) if own.unit == Unit::Kept => own.value = counter.value,
+                Some(own) => own.value += counter.value,
+                None => self.counters.push(counter.clone()),
+            }
+        }
+        for own in &mut self.resources {
+            own.share *= 1.0 - share;
+        }
+        for resource in &later.resources {
+            match self.resources.iter_mut().find(|own| own.is(resource)) {
+                Some(own) => own.share += share * resource.share,
+                None => self.resources.push(Resource { share: share * resource.share, ..resource.clone() }),
+            }
+        }
+    }
+
     /// The sum of the counters whose names start with `begin`.
     pub fn sum(&self, begin: &str) -> u64 {
         self.counters.iter().filter(|counter| counter.name.starts_with(begin)).map(|c| c.value).sum()
@@ -131,6 +151,8 @@ impl HostCounters {
 /// Differences of the hosts' counters between two readings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Window {
+    /// What the program does in it, if it does several things that are measured apart; empty otherwise.
+    pub part: String,
     /// Simulated time between the readings.
     #[serde(with = "picoseconds")]
     pub length: Duration,
@@ -190,7 +212,7 @@ impl Moment {
                 resources: read::between(&before.resources, &after.resources, length),
             }
         });
-        Window { length, hosts: hosts.collect(), phases: Vec::new(), offered: None }
+        Window { length, hosts: hosts.collect(), ..Window::default() }
     }
 }
 
@@ -209,9 +231,26 @@ impl Window {
         all.filter(move |(_, resource)| is_over(resource))
     }
 
-    /// Finds what was full in parts of it, which `slices` have with their lengths.
-    pub(crate) fn find_phases(&mut self, slices: &[(f64, Vec<HostCounters>)], own: &str) {
-        self.phases = binding::phases(slices, own);
+    /// Finds what was full in parts of it, which `slices` have with their lengths; each may be a measurement of its own.
+    pub(crate) fn find_phases(&mut self, slices: &[(f64, Vec<HostCounters>)], own: &str, are_whole: bool) {
+        self.phases = binding::phases(slices, own, are_whole);
+    }
+
+    /// Several windows of the same hosts as one.
+    pub(crate) fn together(all: &[Self]) -> Self {
+        let mut sum = Self::default();
+        for window in all {
+            sum.length += window.length;
+            for own in &window.hosts {
+                match sum.hosts.iter_mut().find(|host| host.host == own.host) {
+                    Some(host) => {
+                        host.add(own, window.length.as_s_f64() / sum.length.as_s_f64().max(f64::MIN_POSITIVE))
+                    }
+                    None => sum.hosts.push(own.clone()),
+                }
+            }
+        }
+        sum
     }
 
     /// A host's counters.

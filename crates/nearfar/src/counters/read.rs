@@ -276,8 +276,11 @@ impl Reading {
             let unmapping = kernel.waited_for_invalidations(CpuId(core));
             self.time(format!("core{core}/invalidations-waited"), unmapping);
             self.used(Kind::Invalidations, format!("core{core}"), 1, unmapping.as_ps().into());
-            // A core that polls is idle, and a faster one would wait as long for an IOMMU.
-            let idle = times.of(Part::Poll) + unmapping;
+            // A core that polls is idle, one that goes to sleep has time to spare, and a faster one would wait as long for an
+            // IOMMU.
+            let idling = kernel.idling(CpuId(core));
+            self.time(format!("core{core}/idling"), idling);
+            let idle = times.of(Part::Poll) + unmapping + idling;
             let works = times.total().saturating_sub(idle);
             self.used(Kind::Core, format!("core{core}"), 1, works.as_ps().into());
             let waited = kernel.waited_for_lines(CpuId(core));

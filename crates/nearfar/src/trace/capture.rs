@@ -4,6 +4,7 @@ use hardware::link::{LinkId, Passed};
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
+use super::doorbells::DoorbellBar;
 use super::filter::Filter;
 
 /// Where a recording ends.
@@ -61,6 +62,8 @@ pub struct Capture {
     pub span: Span,
     /// Packets in the order in which they left their senders.
     pub packets: Vec<Passed>,
+    /// Doorbells of the devices below each link.
+    pub doorbells: Vec<(LinkId, DoorbellBar)>,
     /// Number of packets before the recording, and the time from the start to the last of them.
     pub early: Option<(usize, Duration)>,
 }

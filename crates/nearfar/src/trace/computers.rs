@@ -16,6 +16,7 @@ use platform::cpu::Part;
 use units::Time;
 use wire::ethernet::FCS_LEN;
 
+use super::doorbells::DoorbellBar;
 use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
 use super::links::add_links;
 use super::stall::{Stall, StallWatch};
@@ -165,7 +166,12 @@ impl Watch {
             }
             self.tasks.push(names);
         }
-        let capture = self.recorder.borrow_mut().capture();
+        let mut capture = self.recorder.borrow_mut().capture();
+        for (link, host) in capture.links.iter().zip(&self.link_hosts) {
+            let functions = computers.hosts()[*host].kernel.pci();
+            let bars = functions.iter().flat_map(DoorbellBar::of);
+            capture.doorbells.extend(bars.map(|bar| (link.id, bar)));
+        }
         Observed { capture, links: Vec::new(), stall: None, longest_wait: None, watch: self }
     }
 }

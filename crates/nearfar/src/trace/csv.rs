@@ -164,7 +164,10 @@ pub(super) fn present<'r>(row: &'r Row<'_>) -> Vec<(&'static str, Value<'r>)> {
                     set("message", words(message(m)));
                 }
             }
-            let mut remarks = Vec::new();
+            let mut remarks: Vec<String> = Vec::new();
+            remarks.extend(
+                row.doorbell.iter().map(|doorbell| format!("doorbell: {}", doorbell.replace(',', ""))),
+            );
             if !digest.is_empty() {
                 remarks.push(format!("ECRC {}", Value::Bytes(digest)));
             }

@@ -52,6 +52,9 @@ pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
     let mut text = layout.heading();
     for row in Row::all(capture) {
         text += &layout.lines(&cells(&row));
+        if let Some(doorbell) = &row.doorbell {
+            let _ = writeln!(text, "{:INDENT$}doorbell: {doorbell}", "");
+        }
         if let (true, Decoded::Tlp { payload, .. }) = (data, &row.decoded) {
             for chunk in payload.chunks(DATA_PER_LINE) {
                 let words =

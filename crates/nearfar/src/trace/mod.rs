@@ -19,6 +19,7 @@ pub mod bench;
 mod capture;
 pub mod computers;
 pub mod csv;
+mod doorbells;
 pub mod filter;
 mod follow;
 mod links;
@@ -34,6 +35,7 @@ mod timeline;
 pub use filter::{Filter, UnknownType};
 // Taps belong to the hardware and are not part of the public interface.
 pub use capture::{Capture, LinkInfo, Span, Until};
+pub use doorbells::DoorbellBar;
 use filter::mnemonic;
 #[doc(hidden)]
 pub use recorder::Recorder;

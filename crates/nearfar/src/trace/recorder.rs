@@ -105,7 +105,7 @@ impl Recorder {
         }
         let (early, last) = self.early;
         let early = (early > 0).then(|| (early, last.since(self.begins.unwrap_or(last))));
-        Capture { links: self.links.clone(), span: self.span.clone(), packets, early }
+        Capture { links: self.links.clone(), span: self.span.clone(), packets, doorbells: Vec::new(), early }
     }
 }
 

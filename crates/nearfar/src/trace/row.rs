@@ -3,7 +3,7 @@
 use hardware::link::{Packet, Passed, Side};
 use units::{Duration, Time};
 use wire::pcie::tlp::DIGEST_LEN;
-use wire::pcie::{Dllp, Framing, Sequence, Tlp};
+use wire::pcie::{Dllp, Framing, Sequence, Tlp, TlpKind};
 
 use super::capture::Capture;
 use super::filter::mnemonic;
@@ -27,6 +27,8 @@ pub struct Row<'a> {
     pub bytes: &'a [u8],
     /// Its contents.
     pub decoded: Decoded<'a>,
+    /// The doorbell that it writes, with the value.
+    pub doorbell: Option<String>,
 }
 
 /// Decoded contents.
@@ -61,6 +63,16 @@ impl<'a> Row<'a> {
     pub fn of(capture: &'a Capture, number: usize, passed: &'a Passed, origin: Time) -> Self {
         let link = capture.link(passed.link);
         let framing = link.generation.framing();
+        let decoded = Decoded::of(&passed.packet);
+        let doorbell = match &decoded {
+            Decoded::Tlp { tlp: Tlp { kind: TlpKind::MemoryWrite(request), .. }, payload, .. }
+                if passed.from == Side::Upstream =>
+            {
+                let own = capture.doorbells.iter().filter(|(of, _)| *of == passed.link);
+                own.into_iter().find_map(|(_, bar)| bar.told(request.address, payload))
+            }
+            _ => None,
+        };
         Self {
             number,
             link: &link.name,
@@ -72,7 +84,8 @@ impl<'a> Row<'a> {
                 Packet::Tlp { bytes, .. } => bytes,
                 Packet::Dllp(bytes) => bytes,
             },
-            decoded: Decoded::of(&passed.packet),
+            decoded,
+            doorbell,
         }
     }
 

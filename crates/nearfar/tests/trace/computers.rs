@@ -53,6 +53,25 @@ fn a_frame_by_lines_as_in_figure_5() {
     .assert_eq(&rows);
 }
 
+/// Writes that tell a device of work name the queue, and its end that moves.
+#[test]
+fn doorbells_are_told() {
+    let told = |scenario: &str| {
+        let span = Span { packets: 200, ..Span::default() };
+        let seen = computers::trace(&setup(scenario), span, &[], &Silent).unwrap().0;
+        let all: Vec<String> = Row::all(&seen.capture).filter_map(|row| row.doorbell).collect();
+        let listed = nearfar::trace::listing::listing(&seen.capture, false, None);
+        assert_eq!(listed.matches("doorbell: ").count(), all.len());
+        all
+    };
+    let of_drive = told("fio-randread");
+    let is_submission = |one: &&String| one.starts_with("submission queue ") && one.contains(", tail ");
+    assert!(of_drive.iter().filter(is_submission).count() > 3, "{of_drive:?}");
+    assert!(of_drive.iter().any(|one| one.starts_with("completion queue ")), "{of_drive:?}");
+    let of_nic = told("descriptor-send");
+    assert!(of_nic.iter().any(|one| one.starts_with("TX queue ")), "{of_nic:?}");
+}
+
 #[test]
 fn a_frame_is_followed_from_the_program_to_memory() {
     let by_lines = longest_story(&seen("kpio-send", 60).timeline());

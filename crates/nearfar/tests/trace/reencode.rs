@@ -272,7 +272,7 @@ proptest! {
         let link = LinkInfo { id, name: "slot".into(), generation: Generation::Gen1, width: Width::X4 };
         let passed = |packet| Passed { link: id, from: Side::Upstream, at, until: at, packet };
         let packets = packets.into_iter().map(passed).collect();
-        let capture = Capture { links: vec![link], span: Span::default(), packets, early: None };
+        let capture = Capture { links: vec![link], span: Span::default(), packets, doorbells: Vec::new(), early: None };
         check(&capture, &csv::table(Row::all(&capture)));
     }
 }

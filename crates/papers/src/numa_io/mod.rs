@@ -659,7 +659,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let mut file = ClaimFile::of("numa-io");
     selection::keep_figure(&mut file, options);
     // Its claims are about the whole grid.
-    let wants = |name: &str| options.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
+    let wants = |name: &str| options.only.is_empty() || options.is_named(name);
     let run = |run: &PointRun, options: &Options| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))

@@ -96,16 +96,16 @@ pub(super) fn asked(options: &Options) -> AskedClaims {
     let mut file = ClaimFile::of("pcie-bench");
     selection::keep_figure(&mut file, options);
     let name = |experiment: &Experiment| format!("{} {}", experiment.cpu, experiment.run);
-    if let Some(only) = &options.only {
+    if !options.only.is_empty() {
         file.claims.retain(|claim| {
             let points = claim.point.values().flat_map(results::claims::PointSpec::points);
-            claim.id.contains(only)
-                || points.map(|point| name(&point.experiment)).any(|name| name.contains(only))
+            options.is_named(&claim.id)
+                || points.map(|point| name(&point.experiment)).any(|name| options.is_named(&name))
         });
         file.figures.retain(|figure| {
             let points = || figure.line.iter().flat_map(|line| line.points(figure.axis));
-            format!("pcie-bench/{}/", figure.id).contains(only)
-                || points().any(|(_, point, _)| name(&point.experiment).contains(only))
+            options.is_named(&format!("pcie-bench/{}/", figure.id))
+                || points().any(|(_, point, _)| options.is_named(&name(&point.experiment)))
         });
     }
     let experiments = file.experiments().iter().map(name).collect();

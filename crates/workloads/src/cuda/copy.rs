@@ -67,6 +67,7 @@ impl GpuCopy {
             left -= batch;
             let mut events = Events::new(kernel, cpu, &contexts, 2 * batch)?;
             let mut pairs = Vec::new();
+            environment.span.begin();
             for _ in 0..batch {
                 let start = stream.record(cpu, &from, &mut events).await?;
                 match &mut stage {
@@ -83,6 +84,7 @@ impl GpuCopy {
                 pairs.push((start, stream.record(cpu, &from, &mut events).await?));
             }
             stream.synchronise(cpu).await?;
+            environment.span.end();
             took.extend(pairs.iter().map(|(start, stop)| stop.since(cpu, start)));
             events.give(kernel, cpu);
         }

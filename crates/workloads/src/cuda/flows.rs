@@ -13,7 +13,7 @@ use wire::gpu::Place;
 
 use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
-use crate::program::Failure;
+use crate::program::{Failure, MeasuredSpan};
 
 /// Copies in a row of each flow beside one that is measured, so that they outlast it.
 const BESIDE: usize = 2;
@@ -68,11 +68,12 @@ pub(super) struct CopyRig {
     /// Where a GPU sees another one's memory, or the host's, as far as it was mapped.
     seen: RefCell<BTreeMap<(usize, Option<usize>), Place>>,
     bytes: u64,
+    span: MeasuredSpan,
 }
 
 impl CopyRig {
-    /// Opens all GPUs, with memory for copies whose shorter one has so many bytes.
-    pub fn open(cpu: &Cpu, kernel: &dyn Kernel, bytes: u64) -> Result<Self, Failure> {
+    /// Opens all GPUs, with memory for copies whose shorter one has so many bytes. It measures in `span`.
+    pub fn open(cpu: &Cpu, kernel: &dyn Kernel, bytes: u64, span: &MeasuredSpan) -> Result<Self, Failure> {
         let mut gpus = Vec::new();
         while let Ok(file) = gpu(kernel, gpus.len() as u32) {
             let context = Context::open(cpu, &*file)?;
@@ -80,7 +81,7 @@ impl CopyRig {
             gpus.push(PeerGpu { context, memory });
         }
         let host = HostMemory::take(kernel, cpu, 3 * bytes)?;
-        Ok(Self { gpus, host, seen: RefCell::default(), bytes })
+        Ok(Self { gpus, host, seen: RefCell::default(), bytes, span: span.clone() })
     }
 
     pub fn close(self, cpu: &Cpu, kernel: &dyn Kernel) {
@@ -176,7 +177,10 @@ impl CopyRig {
         // The first copy on an engine has to wait for its channel.
         time(4096.min(self.bytes)).await?;
         let short = time(self.bytes).await?;
-        let long = time(3 * self.bytes).await?;
+        self.span.begin();
+        let long = time(3 * self.bytes).await;
+        self.span.end();
+        let long = long?;
         Ok(2.0 * self.bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE))
     }
 

@@ -273,7 +273,7 @@ impl NvBandwidth {
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
         let kernel = &*environment.kernel;
         let bytes = (self.mib.min(MOST_MIB) << 20).max(CHASE_BYTES);
-        let session = NvRun { cpu, kernel, rig: CopyRig::open(cpu, kernel, bytes)? };
+        let session = NvRun { cpu, kernel, rig: CopyRig::open(cpu, kernel, bytes, &environment.span)? };
         let mut all = Vec::new();
         for test in self.chosen() {
             // As in the original, a test of pairs is waived where there is one GPU.

@@ -43,7 +43,7 @@ pub struct PeerTest {
 impl PeerTest {
     async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
         let kernel = &*environment.kernel;
-        let rig = CopyRig::open(cpu, kernel, self.bytes)?;
+        let rig = CopyRig::open(cpu, kernel, self.bytes, &environment.span)?;
         let measured = match self.flows.is_empty() {
             true => self.all_of(cpu, kernel, &rig).await,
             false => self.chosen(cpu, &rig).await,

@@ -320,6 +320,7 @@ fn check(action: EthtoolAction, words: &[String], link: &Link) -> Result<(), Ref
         EthtoolAction::Rings => settings::rings(words, settings::NO_RINGS).map(drop),
         EthtoolAction::Offloads => settings::offloads(words, platform::net::Offloads::default()).map(drop),
         EthtoolAction::Rule => settings::rule(words, link.queues).map(drop),
+        EthtoolAction::ShowRules if !words.is_empty() => settings::hashed(words).map(drop),
         EthtoolAction::Table => HashQueues::read(words, link.queues).map(drop),
         EthtoolAction::Channels => match settings::channels(words)? {
             count if count == link.queues => Ok(()),
@@ -377,6 +378,9 @@ impl Program for Ethtool {
                     report.add("combined", "queue pairs", device.limits().rx_queues.into());
                 }
                 EthtoolAction::Offloads | EthtoolAction::ShowOffloads => report = Self::offloads_of(&*device),
+                EthtoolAction::ShowRules if !self.settings.is_empty() => {
+                    report.text = Some(settings::hashed(&self.settings)?);
+                }
                 EthtoolAction::Rule | EthtoolAction::ShowRules => {
                     report.add("rx rings available", "", device.limits().rx_queues.into());
                 }

@@ -262,6 +262,27 @@ pub fn rule(words: &[String], there: u16) -> Result<Option<FlowRule>, Refused> {
     }
 }
 
+/// What `-n eth0 rx-flow-hash tcp4` tells, as the original prints it.
+///
+/// # Errors
+/// If it asks for other flows.
+pub fn hashed(words: &[String]) -> Result<String, Refused> {
+    let flow = match words {
+        [what, flow] if what == "rx-flow-hash" => match flow.as_str() {
+            "tcp4" => Some("TCP"),
+            "udp4" => Some("UDP"),
+            _ => None,
+        },
+        _ => None,
+    };
+    let message = format!("ethtool: `{}` is not a kind of flows that is hashed", words.join(" "));
+    let protocol = flow.ok_or_else(|| Refused::new(message, "`rx-flow-hash tcp4` or `rx-flow-hash udp4`"))?;
+    Ok(format!(
+        "{protocol} over IPV4 flows use these fields for computing Hash flow key:\nIP SA\nIP DA\n\
+         L4 bytes 0 & 1 [TCP/UDP src port]\nL4 bytes 2 & 3 [TCP/UDP dst port]\n"
+    ))
+}
+
 /// A rule that steers a flow to a queue (`-N`).
 pub struct FlowRule {
     /// The flow.

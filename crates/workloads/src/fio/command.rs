@@ -8,7 +8,7 @@ use super::jobfile::{JobSection, sections};
 use super::options::{JobOptions, with_base};
 use super::values::UnitBase;
 use crate::premises::Refused;
-use crate::registry::refused;
+use crate::registry::{forgiving, near, refused};
 
 /// Form of fio's own report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -87,6 +87,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "debug",
     "dedupe_percentage",
     "description",
+    "disk_util",
     "disable_bw",
     "disable_bw_measurement",
     "disable_clat",
@@ -121,7 +122,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "max-jobs",
     "mem",
     "mem_align",
-    "new_group",
     "nonvectored",
     "norandommap_seed",
     "nowait",
@@ -166,7 +166,6 @@ const FLAGS: &[&str] = &[
     "disable_slat",
     "fixedbufs",
     "gtod_reduce",
-    "new_group",
     "nonvectored",
     "randrepeat",
     "refill_buffers",
@@ -206,8 +205,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
         "there are block devices and no files: --filename, --size",
     ),
     (
-        &["nice", "prio", "prioclass", "cmdprio", "cmdprio_percentage", "cmdprio_class"],
-        "all programs and requests have the same priority",
+        &["prio", "prioclass", "cmdprio", "cmdprio_percentage", "cmdprio_class"],
+        "all requests have the same priority",
     ),
     (
         &["ss", "steadystate", "ss_dur", "steadystate_duration", "ss_ramp_time", "steadystate_ramp_time"],
@@ -224,10 +223,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["fill_device", "fill_fs"], "--size=100%"),
     (&["enghelp"], "`nearfar programs fio` explains the options"),
     (&["include"], "copy the lines of that file"),
-    (
-        &["latency_target", "latency_window", "latency_percentile", "max_latency"],
-        "`nearfar sweep` varies --iodepth",
-    ),
+    (&["latency_target", "latency_window", "latency_percentile"], "`nearfar sweep` varies --iodepth"),
     (&["file_service_type"], "several devices of a job get requests in turn"),
     (&["sqthread_poll"], "--hipri polls for completions"),
     (&["blockalign", "ba"], "random places are multiples of the smallest size of --bs"),
@@ -324,13 +320,18 @@ pub(super) fn line(words: &[String], files: &BTreeMap<String, String>) -> Result
     // Places are of help where there are several.
     let has_places = jobs.len() > 1 || jobs[0].place.contains('[');
     let mut ignored = Vec::new();
-    let mut read = Vec::new();
+    let (mut read, mut wrong) = (Vec::new(), Vec::<Refused>::new());
     for section in &jobs {
-        let job = job(section, &mut ignored).map_err(|refused| match has_places {
-            true => Refused { message: format!("{} in {}", refused.message, section.place), ..refused },
-            false => refused,
-        })?;
-        read.push((job, section.begins_file));
+        match job(section, &mut ignored) {
+            Ok(job) => read.push((job, section.begins_file)),
+            Err(refused) => wrong.extend(refused.apart().into_iter().map(|one| match has_places {
+                true => Refused { message: format!("{} in {}", one.message, section.place), ..one },
+                false => one,
+            })),
+        }
+    }
+    if let Some(refused) = Refused::together(wrong) {
+        return Err(refused);
     }
     Ok(ParsedLine { console: console.complete(), jobs: read, ignored })
 }
@@ -348,45 +349,74 @@ impl Console {
 }
 
 fn parsed<T: FromArgMatches>(command: &clap::Command, words: &[String]) -> Result<T, Refused> {
-    let matches = command.clone().try_get_matches_from(words);
-    let parsed = matches.and_then(|matches| T::from_arg_matches(&matches));
-    parsed.map_err(|error| refused("fio", &everything(), &error))
+    let (matches, mut wrong) = forgiving("fio", command, words);
+    // What there is instead is looked for among all options.
+    for one in &mut wrong {
+        if let Some(given) = one.message.strip_prefix("fio: unexpected argument '") {
+            let given = given.split('\'').next().unwrap_or_default();
+            one.help = Some(near("fio", &everything(), given));
+        }
+    }
+    match (Refused::together(wrong), matches) {
+        (None, Some(matches)) => {
+            T::from_arg_matches(&matches).map_err(|error| refused("fio", &everything(), &error))
+        }
+        (Some(refused), _) => Err(refused),
+        (None, None) => {
+            Err(Refused::new("fio: not understood", "`nearfar programs fio` explains the options"))
+        }
+    }
+}
+
+/// Whether an option has no effect here.
+///
+/// # Errors
+/// If it cannot be, with what there is instead.
+fn has_no_effect(word: &str) -> Result<bool, Refused> {
+    let (key, value) = (key(word), word.split_once('=').map_or("", |(_, value)| value));
+    if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| known.contains(&key)) {
+        return Err(Refused::new(format!("fio: `--{key}` is not possible"), *instead));
+    }
+    if key == "terse-version" && !word.ends_with("=3") {
+        return Err(Refused::new("fio: `--terse-version` is 3 here", "leave it out"));
+    }
+    let only = |holds: bool, help: &str| {
+        Refused::unless(holds, format!("fio: `{}` is not possible", word.trim_start_matches("--")), help)
+    };
+    match key {
+        "ioscheduler" => {
+            only(value == "none", "the block layer submits as with ioscheduler=none").map(|()| true)
+        }
+        "io_submit_mode" => {
+            only(value == "inline", "a job submits itself: io_submit_mode=inline").map(|()| true)
+        }
+        "zonemode" => only(value == "none", "drives have no zones").map(|()| true),
+        "ioengine" if value == "spdk" || value.starts_with("external") => {
+            only(false, "`nvm-latency` drives a drive without the kernel").map(|()| true)
+        }
+        // What the original takes for none.
+        "verify" if value == "0" => Ok(true),
+        _ => Ok(WITHOUT_EFFECT.contains(&key) || FILES.contains(&key)),
+    }
 }
 
 fn job(section: &JobSection, ignored: &mut Vec<String>) -> Result<JobOptions, Refused> {
     let mut words = vec!["fio".to_owned()];
     let mut base = UnitBase::BINARY;
+    let mut wrong = Vec::new();
     for word in &section.words {
-        let key = key(word);
-        if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| known.contains(&key)) {
-            return Err(Refused::new(format!("fio: `--{key}` is not possible"), *instead));
-        }
-        if key == "terse-version" && !word.ends_with("=3") {
-            return Err(Refused::new("fio: `--terse-version` is 3 here", "leave it out"));
-        }
+        let (key, value) = (key(word), word.split_once('=').map_or("", |(_, value)| value));
         if key == "kb_base" && word.ends_with("=1000") {
             base = UnitBase(1000);
         }
-        let value = word.split_once('=').map_or("", |(_, value)| value);
-        let only = |holds: bool, help: &str| {
-            Refused::unless(holds, format!("fio: `{}` is not possible", word.trim_start_matches("--")), help)
+        let without = match has_no_effect(word) {
+            Ok(without) => without,
+            Err(refused) => {
+                wrong.push(refused);
+                continue;
+            }
         };
-        let has_no_effect = match key {
-            "ioscheduler" => {
-                only(value == "none", "the block layer submits as with ioscheduler=none").map(|()| true)?
-            }
-            "io_submit_mode" => {
-                only(value == "inline", "a job submits itself: io_submit_mode=inline").map(|()| true)?
-            }
-            "zonemode" => only(value == "none", "drives have no zones").map(|()| true)?,
-            "ioengine" if value == "spdk" || value.starts_with("external") => {
-                only(false, "`nvm-latency` drives a drive without the kernel").map(|()| true)?
-            }
-            // What the original takes for none.
-            "verify" if value == "0" => true,
-            _ => WITHOUT_EFFECT.contains(&key) || FILES.contains(&key),
-        };
-        match has_no_effect {
+        match without {
             true if !ignored.contains(word) => ignored.push(word.clone()),
             true => {}
             // A file is as long as it says, a device at least.
@@ -402,5 +432,7 @@ fn job(section: &JobSection, ignored: &mut Vec<String>) -> Result<JobOptions, Re
         }
     }
     let command = JobOptions::augment_args(clap::Command::new("fio")).args_override_self(true);
-    parsed(&with_base(command, base), &words)
+    let parsed = parsed(&with_base(command, base), &words);
+    wrong.extend(parsed.as_ref().err().cloned());
+    Refused::together(wrong).map_or(parsed, Err)
 }

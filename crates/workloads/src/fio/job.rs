@@ -186,6 +186,13 @@ impl Job {
         since: Time,
         now: Time,
     ) -> Result<(), Failure> {
+        let most =
+            self.options.max_latency.as_ref().map_or(Duration::ZERO, |each| each.0[request.way as usize]);
+        let took = now.since(since);
+        if most > Duration::ZERO && took > most {
+            let name = &self.options.name;
+            return Err(Failure(format!("fio: {name}: a latency of {took} is above max_latency={most}")));
+        }
         if now >= self.start() {
             self.tally.ended(request.way, request.length, since, now);
         }
@@ -218,6 +225,27 @@ impl Job {
         done.map(|()| self.tally)
     }
 
+    /// Takes account of a request that has failed, unless the job goes on.
+    fn failed(&mut self, request: &NextRequest, error: platform::Error) -> Result<(), Failure> {
+        if !self.options.continue_on_error.covers(request.way) {
+            return Err(self.failure(request, error));
+        }
+        self.tally.errors += 1;
+        Ok(())
+    }
+
+    /// Waits between requests: the first part as work, the rest asleep.
+    async fn think(&self, cpu: &Cpu, time: Duration) {
+        let spun = self.options.thinktime_spin.min(time);
+        if spun > Duration::ZERO {
+            cpu.stall(spun);
+            cpu.sync().await;
+        }
+        if time > spun {
+            cpu.sleep(time.saturating_sub(spun)).await;
+        }
+    }
+
     /// Makes all writes durable.
     async fn flush(&mut self, cpu: &Cpu) -> Result<(), Failure> {
         for file in &self.files {
@@ -248,9 +276,10 @@ impl Job {
         let discard = IoRequest { op, offset, length, memory: Vec::new(), token: 0 };
         self.files[request.file].submit(cpu, vec![discard], &completions);
         cpu.sync().await;
-        let result = completions.next().await.result;
-        result.map_err(|error| self.failure(request, error))?;
-        self.ended(pace, request, since, cpu.now())
+        match completions.next().await.result {
+            Ok(()) => self.ended(pace, request, since, cpu.now()),
+            Err(error) => self.failed(request, error),
+        }
     }
 
     async fn direct(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
@@ -268,7 +297,7 @@ impl Job {
                 match pause.take() {
                     None => {}
                     Some(SubmitPause::Until(time)) => cpu.sleep_until(time).await,
-                    Some(SubmitPause::For(time)) => cpu.sleep(time).await,
+                    Some(SubmitPause::For(time)) => self.think(cpu, time).await,
                 }
             }
             while failed.is_none() && !over && pause.is_none() {
@@ -333,7 +362,7 @@ impl Job {
                 if let Some((request, since)) = under_way[slot].take() {
                     let result = match done.result {
                         Ok(()) => self.ended(&mut pace, &request, since, now),
-                        Err(error) => Err(self.failure(&request, error)),
+                        Err(error) => self.failed(&request, error),
                     };
                     failed = failed.or(result.err());
                 }
@@ -391,14 +420,16 @@ impl Job {
                     _ => file.read(cpu, request.at, &memory).await,
                 };
                 cpu.sync().await;
-                result.map_err(|error| self.failure(&request, error))?;
-                self.ended(&mut pace, &request, since, cpu.now())?;
+                match result {
+                    Ok(()) => self.ended(&mut pace, &request, since, cpu.now())?,
+                    Err(error) => self.failed(&request, error)?,
+                }
             }
             if self.flushes(&request) {
                 self.flush(cpu).await?;
             }
             if let Some(time) = thinks {
-                cpu.sleep(time).await;
+                self.think(cpu, time).await;
             }
         }
     }

@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu, CpuId, Node};
-use platform::kernel::TaskParams;
+use platform::kernel::{Priority, TaskParams};
 use platform::memory::Policy;
 use platform::storage::BlockFile;
 use platform::sync::Completion;
@@ -83,6 +83,12 @@ impl Fio {
     fn groups(&self) -> impl Iterator<Item = core::ops::Range<usize>> + '_ {
         let ends = self.groups.iter().skip(1).copied().chain([self.jobs.len()]);
         self.groups.iter().copied().zip(ends).map(|(first, end)| first..end)
+    }
+
+    /// The group in whose report a job is that runs in `group`.
+    fn reported_in(&self, job: usize, group: usize) -> usize {
+        let begins = |n: &usize| self.jobs[*n].new_group == 1 && !self.groups.contains(n);
+        group + (0..=job).filter(begins).count()
     }
 
     fn check_job(&self, job: &JobOptions, premises: &Premises) -> Result<(), Refused> {
@@ -159,6 +165,18 @@ impl Program for Fio {
         self.groups().map(group).try_fold(Duration::ZERO, |sum, group| Some(sum + group?))
     }
 
+    fn parts(&self) -> Vec<String> {
+        if self.groups.len() == 1 {
+            return Vec::new();
+        }
+        let names = |jobs: core::ops::Range<usize>| {
+            let mut names: Vec<&str> = self.jobs[jobs].iter().map(|job| &*job.name).collect();
+            names.dedup();
+            names.join(", ")
+        };
+        self.groups().map(names).collect()
+    }
+
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
         self.jobs.iter().try_for_each(|job| self.check_job(job, premises))
     }
@@ -176,7 +194,11 @@ impl Program for Fio {
             let merges = || files.iter().map(|file| file.counters().merges).sum::<u64>();
             let before = merges();
             let (mut measured, mut verified, mut number) = (Vec::new(), None, 0);
+            let are_apart = self.groups.len() > 1;
             for (group, jobs) in self.groups().enumerate() {
+                if are_apart {
+                    environment.span.begin();
+                }
                 let mut running = Vec::new();
                 let stopped = Rc::new(Cell::new(false));
                 for job in jobs {
@@ -192,7 +214,7 @@ impl Program for Fio {
                         let (tally, bytes) =
                             verify::run(options, &cpu, &environment, &*own[0], range).await?;
                         verified = Some(verified.unwrap_or(0) + bytes);
-                        measured.push(JobResult { job, group, tally });
+                        measured.push(JobResult { job, group: self.reported_in(job, group), tally });
                         continue;
                     }
                     for process in 0..options.numjobs {
@@ -204,7 +226,11 @@ impl Program for Fio {
                     }
                 }
                 for (job, done) in running {
+                    let group = self.reported_in(job, group);
                     measured.push(JobResult { job, group, tally: done.wait().await? });
+                }
+                if are_apart {
+                    environment.span.end();
                 }
             }
             let mut report = self.report(&measured);
@@ -247,6 +273,7 @@ impl Fio {
         };
         let mut params = TaskParams::named(format!("fio/{}", place.number)).of(cpu);
         params.cpus = cpus;
+        params.priority = options.nice.map_or(params.priority, Priority::Nice);
         match &options.numa_mem_policy {
             None => {}
             Some(MemoryPlace::Bind(nodes)) if nodes.len() == 1 => {
@@ -272,6 +299,9 @@ impl Fio {
             measured.iter().filter(|one| of(one)).for_each(|one| sum.add(&one.tally));
             sum
         };
+        let jobs = self.jobs.iter().enumerate();
+        let paces: Option<Vec<_>> = jobs.map(|(n, job)| pace::kept(job, &sum(&|one| one.job == n))).collect();
+        report.pace = paces.and_then(|paces| paces.first().map(|&option| option.to_owned()));
         let default = [50.0, 99.0, 99.9];
         let percentiles = |job: &JobOptions| {
             job.percentile_list.as_ref().map_or_else(|| default.to_vec(), |list| list.0.clone())

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use units::Duration;
 
-use super::pattern::{AccessPattern, Distribution};
+use super::pattern::{AccessPattern, Distribution, RequestKind};
 use super::values::{
     Each, MemoryPlace, NumberList, Percentiles, RangeSize, RequestSizes, UnitBase, mask, memory, numbers,
     percentiles, rates, short_time, time,
@@ -73,6 +73,30 @@ pub(super) enum RateProcess {
 /// Whether writes are durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Durability(pub bool);
+
+/// Which requests may fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tolerance {
+    reads: bool,
+    writes: bool,
+}
+
+impl Tolerance {
+    fn read(text: &str) -> Result<Self, String> {
+        let (reads, writes) = match text {
+            "none" | "0" | "verify" => (false, false),
+            "read" => (true, false),
+            "write" => (false, true),
+            "io" | "all" | "1" => (true, true),
+            _ => return Err("it can be none, read, write, io, verify or all".into()),
+        };
+        Ok(Self { reads, writes })
+    }
+
+    pub fn covers(self, way: RequestKind) -> bool {
+        if way == RequestKind::Read { self.reads } else { self.writes }
+    }
+}
 
 fn durability(text: &str) -> Result<Durability, String> {
     match text {
@@ -227,6 +251,18 @@ pub(super) struct JobOptions {
     /// When requests of a limited rate are submitted.
     #[arg(long = "rate_process", value_enum, default_value = "linear")]
     pub rate_process: RateProcess,
+    /// Longest latency of a request, or of READ,WRITE,TRIM, beyond which the job fails; a plain number is in microseconds.
+    #[arg(long = "max_latency", value_parser = latencies)]
+    pub max_latency: Option<Each<Duration>>,
+    /// Go on when requests fail: `none`, `read`, `write`, `io`, `verify` or `all`.
+    #[arg(long = "continue_on_error", default_value = "none", num_args = 0..=1, default_missing_value = "all", require_equals = true, value_parser = Tolerance::read)]
+    pub continue_on_error: Tolerance,
+    /// The nice value of the job's processes.
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(i8).range(-20..=19))]
+    pub nice: Option<i8>,
+    /// The part of a pause in which the core is busy; a plain number is in microseconds.
+    #[arg(long = "thinktime_spin", default_value = "0s", value_parser = short_time)]
+    pub thinktime_spin: Duration,
     /// Pause after requests; a plain number is in microseconds.
     #[arg(long, default_value = "0s", value_parser = short_time)]
     pub thinktime: Duration,
@@ -255,6 +291,9 @@ pub(super) struct JobOptions {
     /// When this job ends, so do all that run with it.
     #[arg(long, default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     pub exitall: u8,
+    /// Begin a new group of jobs that are reported together.
+    #[arg(long = "new_group", default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    pub new_group: u8,
     /// Report all jobs together.
     #[arg(long = "group_reporting", default_value_t = 0, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     pub group_reporting: u8,
@@ -287,6 +326,9 @@ fn extent(base: UnitBase) -> impl Parse<RangeSize> {
 }
 fn paces(base: UnitBase) -> impl Parse<Each<u64>> {
     move |text: &str| rates(base, text)
+}
+fn latencies(text: &str) -> Result<Each<Duration>, String> {
+    Each::read(text, Duration::ZERO, short_time)
 }
 fn cycle(text: &str) -> Result<Duration, String> {
     match text.parse::<u64>() {
@@ -406,10 +448,15 @@ impl JobOptions {
         let multiple = format!("a multiple of the device's {block} bytes");
         let all = || self.sizes().iter().flat_map(|sizes| &sizes.0).map(|(size, _)| *size);
         let wrong = all().find(|bs| !(*bs > 0 && bs % least == 0 && *bs <= LARGEST));
+        let near = |bs: u64| match bs / least {
+            _ if bs > LARGEST => String::new(),
+            0 => format!(", such as {least}"),
+            blocks => format!(", such as {} or {}", blocks * least, (blocks + 1) * least),
+        };
         Refused::unless(
             wrong.is_none(),
             format!("fio: --bs={} is not a size of a direct request", wrong.unwrap_or(0)),
-            format!("{multiple}, up to 64m"),
+            format!("{multiple}{}, up to 64m; --direct=0 takes any", near(wrong.unwrap_or(0))),
         )?;
         let unit = self.unit();
         let message = format!("fio: not all sizes of requests are multiples of {unit} bytes");
@@ -445,7 +492,7 @@ impl JobOptions {
         let has_end = self.size.is_some() || self.io_size.is_some() || self.number_ios.is_some();
         let is_one = |sizes: &RequestSizes| sizes.0.len() == 1 && sizes.most() == self.unit();
         let mixes = self.rwmixread.zip(self.rwmixwrite);
-        for (holds, message, help) in [
+        let all = [
             (!self.files().is_empty(), "--filename is empty", "such as --filename=/dev/nvme0n1"),
             (
                 self.limit().is_some() || (has_end && !self.is_time_based()),
@@ -466,6 +513,11 @@ impl JobOptions {
                 mixes.is_none_or(|(reads, writes)| reads + writes == 100),
                 "--rwmixread and --rwmixwrite do not add up to 100",
                 "one of them",
+            ),
+            (
+                self.thinktime > Duration::ZERO || self.thinktime_spin == Duration::ZERO,
+                "--thinktime_spin is a part of --thinktime",
+                "give --thinktime, too",
             ),
             (!verifies || self.size.is_some(), "--verify looks at the whole range", "give --size"),
             (
@@ -525,9 +577,9 @@ impl JobOptions {
                 "--rate and --rate_iops both limit the rate",
                 "one of them",
             ),
-        ] {
-            Refused::unless(holds, format!("fio: {message}"), help)?;
-        }
-        Ok(())
+        ];
+        let wrong = all.into_iter().filter(|(holds, ..)| !holds);
+        let wrong = wrong.map(|(_, message, help)| Refused::new(format!("fio: {message}"), help));
+        Refused::together(wrong.collect()).map_or(Ok(()), Err)
     }
 }

@@ -4,6 +4,7 @@ use units::{Duration, Time};
 
 use super::options::{JobOptions, RateProcess};
 use super::pattern::{Chooser, NextRequest, RequestKind};
+use super::tally::RequestTally;
 use super::values::Each;
 use crate::program::Failure;
 
@@ -29,6 +30,22 @@ const LONGEST: Duration = Duration::from_ms(86_400_000);
 fn time(amount: u64, rate: u64) -> Duration {
     let ps = u128::from(amount) * 1_000_000_000_000 / u128::from(rate.max(1));
     u64::try_from(ps).map_or(LONGEST, |ps| Duration::from_ps(ps).min(LONGEST))
+}
+
+/// The option that limits a job's rate, if its processes together have kept to it.
+pub(super) fn kept(options: &JobOptions, tally: &RequestTally) -> Option<&'static str> {
+    /// The rest is lost at the ends of what was measured.
+    const KEPT: f64 = 0.98;
+    let (option, each) = match (&options.rate, &options.rate_iops) {
+        (Some(each), _) => ("--rate", each),
+        (None, each) => ("--rate_iops", each.as_ref()?),
+    };
+    let keeps = |way: RequestKind| {
+        let (requests, bytes) = tally.rates(way);
+        let asked = each.0[way as usize] as f64 * f64::from(options.numjobs);
+        asked > 0.0 && (if option == "--rate" { bytes } else { requests }) >= KEPT * asked
+    };
+    RequestKind::ALL.into_iter().filter(|way| options.rw.has(*way)).all(keeps).then_some(option)
 }
 
 impl RateLimit {

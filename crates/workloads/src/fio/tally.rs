@@ -37,6 +37,8 @@ pub(super) struct RequestTally {
     pub flushes: Histogram<u64>,
     /// Requests by the number in flight when they were submitted: 1, 2, 4, ... 32 and 64 or more.
     pub depths: [u64; 7],
+    /// Requests that failed, where the job goes on.
+    pub errors: u64,
 }
 
 impl Default for RequestTally {
@@ -48,7 +50,7 @@ impl Default for RequestTally {
             first: Time::NEVER,
             last: Time::ZERO,
         });
-        Self { ways, flushes: latencies(), depths: [0; 7] }
+        Self { ways, flushes: latencies(), depths: [0; 7], errors: 0 }
     }
 }
 
@@ -90,7 +92,14 @@ impl RequestTally {
             (mine.first, mine.last) = (mine.first.min(theirs.first), mine.last.max(theirs.last));
         }
         self.flushes.add(&other.flushes).expect("a histogram that grows takes any other");
+        self.errors += other.errors;
         self.depths.iter_mut().zip(other.depths).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// Requests and bytes per second.
+    pub fn rates(&self, way: RequestKind) -> (f64, f64) {
+        let tally = &self.ways[way as usize];
+        (tally.count as f64 / tally.seconds(), tally.bytes as f64 / tally.seconds())
     }
 
     /// Adds rates and completion latencies, as printed by fio; all names begin with `before`.
@@ -107,6 +116,9 @@ impl RequestTally {
         if !self.flushes.is_empty() {
             latency(report, &format!("{before}fsync"), &self.flushes, &wanted);
             report.add(format!("{before}fsync requests"), "", self.flushes.len() as f64);
+        }
+        if self.errors > 0 {
+            report.add(format!("{before}errors"), "", self.errors as f64);
         }
         if self.ways.iter().all(|tally| tally.count == 0) {
             report.notes.push(format!("{before}no request ended in the time that counts"));

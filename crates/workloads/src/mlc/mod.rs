@@ -7,7 +7,7 @@
 mod latency;
 mod traffic;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu, CpuId, Node};
@@ -79,6 +79,9 @@ pub struct Mlc {
     /// Simulated time of each bandwidth, in seconds (2 in the original).
     #[arg(short = 't', default_value_t = 3e-5, value_parser = crate::options::length)]
     time: f64,
+    /// Pairs of nodes of its cores and nodes with memory, known once the host has booted.
+    #[arg(skip)]
+    pairs: Cell<u32>,
 }
 
 /// Options that are not carried out.
@@ -343,6 +346,20 @@ impl Mlc {
 }
 
 impl Program for Mlc {
+    fn lasts(&self) -> Option<Duration> {
+        let tests = [self.idle_latency, self.latency_matrix, self.c2c_latency];
+        let counts = [
+            (self.bandwidth_matrix, self.pairs.get() as usize),
+            (self.peak_injection_bandwidth, self.mix().map_or(TrafficMix::PEAK.len(), |_| 1)),
+            (self.loaded_latency, self.delay.map_or(DELAYS.len(), |_| 1)),
+        ];
+        let all = !tests.contains(&true) && !counts.iter().any(|(is_meant, _)| *is_meant);
+        let count: usize =
+            counts.iter().filter(|(is_meant, _)| *is_meant || all).map(|(_, count)| count).sum();
+        // Latencies take as long as loads take.
+        (count > 0).then(|| duration(self.time) * count as u64)
+    }
+
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
         if let Some(core) = self.core.filter(|&core| premises.cpus.iter().all(|&(own, _)| own != core)) {
             let help = "a core of the program's; `cpus` sets them";
@@ -352,6 +369,10 @@ impl Program for Mlc {
             let help = format!("nodes 0 to {}", premises.nodes.saturating_sub(1));
             return Err(Refused::new(format!("mlc: there is no node {node}"), help));
         }
+        let mut nodes: Vec<u8> = premises.cpus.iter().map(|(_, node)| *node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        self.pairs.set(nodes.len() as u32 * u32::from(premises.nodes));
         let all = u128::from(traffic::LARGEST) * premises.cores as u128 + (u128::from(self.buffer) << 10);
         premises.holds("mlc", "its buffers", all)
     }

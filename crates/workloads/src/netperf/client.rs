@@ -18,7 +18,7 @@ use super::{Alarm, Memory, is_going_on, receive_all};
 use crate::latency::Latencies;
 use crate::options::duration;
 use crate::premises::{Premises, Refused};
-use crate::program::{Environment, Failure, Program, Report};
+use crate::program::{Environment, Failure, MeasuredSpan, Program, Report};
 use crate::usage::{busy, busy_since};
 
 /// Time after the end of a test before its last request counts as lost (assumed: many round trips).
@@ -408,13 +408,26 @@ impl Netperf {
     }
 
     /// Repeats the test as often as `-i` and `-I` say, and reports the means.
-    async fn session(self: Rc<Self>, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Report, Failure> {
+    async fn session(
+        self: Rc<Self>,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        span: &MeasuredSpan,
+    ) -> Result<Report, Failure> {
         let (test, options) = self.test()?;
         let ((most, least), confidence) = (self.repetitions(), self.confidence.unwrap_or_default());
         let (mut all, mut rates, mut printed) = (Vec::new(), Vec::new(), Vec::new());
         let mut width = f64::INFINITY;
         while all.len() < most.into() {
-            let measured = self.measure(cpu, kernel, &mut printed).await?;
+            // Each of several has connections and tasks of its own.
+            if most > 1 {
+                span.begin();
+            }
+            let measured = self.measure(cpu, kernel, &mut printed).await;
+            if most > 1 {
+                span.end();
+            }
+            let measured = measured?;
             rates.push(measured.rate(test.streams()));
             all.push(measured);
             width = confidence.reached(&rates);
@@ -552,11 +565,11 @@ impl Program for Netperf {
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let kernel = environment.kernel;
+            let Environment { kernel, span, .. } = environment;
             let local: Option<CpuId> = self.cores.and_then(|cores| cores.local);
-            let Some(core) = local else { return self.session(&cpu, &kernel).await };
+            let Some(core) = local else { return self.session(&cpu, &kernel, &span).await };
             let face = Rc::clone(&kernel);
-            let session = async move |cpu: Cpu| self.session(&cpu, &face).await;
+            let session = async move |cpu: Cpu| self.session(&cpu, &face, &span).await;
             kernel.run(TaskParams::named("netperf").on(core).of(&cpu), session).wait().await
         })
     }

@@ -38,8 +38,8 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
         "`iperf3 -b` sends at a rate; `-- -b N` keeps N further transactions under way",
     ),
     Unmodelled::refused("-w INTERVAL", "`iperf3 -b` sends at a rate"),
-    Unmodelled::refused("-y PRIORITY", "the event `set` changes a program's priority"),
-    Unmodelled::refused("-Y PRIORITY", "the event `set` changes a program's priority"),
+    Unmodelled::refused("-y PRIORITY", "`nice` or `chrt` before the program"),
+    Unmodelled::refused("-Y PRIORITY", "`nice` or `chrt` before `netserver`"),
 ];
 
 /// Measures the throughput of a stream or the rate of transactions. Test-specific options follow `--`.
