@@ -133,12 +133,13 @@ pub struct Report {
     pub pace: Option<String>,
 }
 
+/// Share of a rate from which on it was kept: the rest is lost at the ends of what was measured.
+pub(crate) const KEPT_PACE: f64 = 0.98;
+
 impl Report {
     /// Says that `option` asked for a rate, of which it has reached some.
     pub(crate) fn set_pace(&mut self, option: &str, asked: f64, reached: f64) {
-        /// The rest is lost at the ends of what was measured.
-        const KEPT: f64 = 0.98;
-        if reached >= KEPT * asked {
+        if reached >= KEPT_PACE * asked {
             self.pace = Some(option.to_owned());
         }
     }

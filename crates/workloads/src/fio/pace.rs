@@ -6,7 +6,7 @@ use super::options::{JobOptions, RateProcess};
 use super::pattern::{Chooser, NextRequest, RequestKind};
 use super::tally::RequestTally;
 use super::values::Each;
-use crate::program::Failure;
+use crate::program::{Failure, KEPT_PACE};
 
 /// Limits of a job's rate.
 #[derive(Debug)]
@@ -34,8 +34,6 @@ fn time(amount: u64, rate: u64) -> Duration {
 
 /// The option that limits a job's rate, if its processes together have kept to it.
 pub(super) fn kept(options: &JobOptions, tally: &RequestTally) -> Option<&'static str> {
-    /// The rest is lost at the ends of what was measured.
-    const KEPT: f64 = 0.98;
     let (option, each) = match (&options.rate, &options.rate_iops) {
         (Some(each), _) => ("--rate", each),
         (None, each) => ("--rate_iops", each.as_ref()?),
@@ -43,7 +41,7 @@ pub(super) fn kept(options: &JobOptions, tally: &RequestTally) -> Option<&'stati
     let keeps = |way: RequestKind| {
         let (requests, bytes) = tally.rates(way);
         let asked = each.0[way as usize] as f64 * f64::from(options.numjobs);
-        asked > 0.0 && (if option == "--rate" { bytes } else { requests }) >= KEPT * asked
+        asked > 0.0 && (if option == "--rate" { bytes } else { requests }) >= KEPT_PACE * asked
     };
     RequestKind::ALL.into_iter().filter(|way| options.rw.has(*way)).all(keeps).then_some(option)
 }
