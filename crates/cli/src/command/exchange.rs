@@ -68,7 +68,7 @@ pub fn list(arguments: &ListArgs) -> Result<ExitCode, Failure> {
         output::print("nothing is lent at either end; `nearfar lend offer FUNCTION` lends a function");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = TextTable::new(["", "function", "device", "state"].into_iter(), Fit::Fold(1));
+    let mut table = TextTable::new(["", "function", "device", "state"], Fit::Fold(1));
     functions.iter().for_each(|function| table.add(words(function).to_vec()));
     output::print(&table.render(output::width()));
     Ok(ExitCode::SUCCESS)
