@@ -30,7 +30,7 @@ Examples:
   nearfar trace latency-by-size --packets 12
   nearfar trace remote-memory --type MRd,CplD --csv reads.csv
   nearfar trace pktgen --link a/slot --from 20us
-  nearfar trace pktgen --until stall                    the last packets before the first wait of 1 us
+  nearfar trace nic-slot --until stall                  the last packets before the first wait of 1 us
   nearfar trace pktgen --pcapng pcie.pcapng             for Wireshark, which reads it by tools/pcie.lua
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct TraceArgs {
