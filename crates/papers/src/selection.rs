@@ -133,6 +133,7 @@ mod tests {
         assert!(eighth.file.claims.iter().all(|claim| claim.id.starts_with("ioctopus/fig8/")));
         assert!(eighth.file.figures.iter().all(|figure| figure.id.starts_with("fig8")));
         assert_eq!(of(None, Some("streams")).experiments, ["streams a"]);
+        assert_eq!(of(None, Some("streams,ts b")).experiments, ["packets b", "streams a"]);
         assert_eq!(of(None, Some("fig8/ratio/64")).file.claims.len(), 1);
         assert_eq!(of(None, Some("fig8/ratio/64")).experiments, ["packets a", "packets b"]);
         assert!(of(Some("99"), None).file.claims.is_empty());
