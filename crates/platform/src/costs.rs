@@ -86,6 +86,20 @@ const fn is_at(at: usize, text: &str) -> bool {
     true
 }
 
+/// A table of CPU costs that a kernel file has.
+pub trait CostTable: Sized {
+    /// Its name there.
+    const TABLE: &'static str;
+    /// The names of all costs.
+    const NAMES: &'static [&'static str];
+
+    /// Costs with the value that `cycles` returns for each name.
+    ///
+    /// # Errors
+    /// The first name without a value.
+    fn by_name(cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str>;
+}
+
 /// Declares a table of CPU costs in cycles, with the names used in kernel files.
 #[macro_export]
 macro_rules! costs {
@@ -106,15 +120,13 @@ macro_rules! costs {
             pub const fn none() -> Self {
                 Self { $($name: 0,)* }
             }
+        }
 
-            /// All names, as spelled in files.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+        impl $crate::costs::CostTable for $costs {
+            const TABLE: &'static str = $table;
+            const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
 
-            /// Costs with the value that `cycles` returns for each name.
-            ///
-            /// # Errors
-            /// The first name without a value.
-            pub fn by_name(mut cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str> {
+            fn by_name(mut cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str> {
                 Ok(Self { $($name: cycles(stringify!($name)).ok_or(stringify!($name))?,)* })
             }
         }

@@ -119,9 +119,9 @@ impl InvalidationQueue {
     ) -> Time {
         let mut done = at + self.invalidation_time;
         match descriptor {
-            InvalidationDescriptor::Context(scope) => translator.invalidate_contexts(scope),
+            InvalidationDescriptor::Context(scope) => translator.contexts.invalidate(scope),
             InvalidationDescriptor::Iotlb { scope, drain_reads, drain_writes, leaf_only } => {
-                translator.invalidate_pages(scope, !leaf_only);
+                translator.pages.invalidate(scope, !leaf_only);
                 for (drain, access) in [(drain_reads, Access::Read), (drain_writes, Access::Write)] {
                     if drain {
                         done = done.max(pipeline.drained(access));

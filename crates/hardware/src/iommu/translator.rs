@@ -11,7 +11,7 @@ use super::request::DmaRequest;
 use super::walkers::Walkers;
 use engine::Seed;
 use units::{Duration, HostPhysical, Iova, Time};
-use wire::vtd::{ContextEntry, ContextScope, FaultReason, PageSize, Scope, TranslationType};
+use wire::vtd::{ContextEntry, FaultReason, PageSize, TranslationType};
 
 /// A translated address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +56,9 @@ pub(super) const fn is_interrupt_address(address: u64) -> bool {
 #[derive(Debug, Clone)]
 pub(super) struct Translator {
     host_address_bits: u8,
-    contexts: Contexts,
-    pages: Pages,
-    walkers: Walkers,
+    pub(super) contexts: Contexts,
+    pub(super) pages: Pages,
+    pub(super) walkers: Walkers,
     passed: u64,
     refused_early: u64,
 }
@@ -75,18 +75,9 @@ impl Translator {
         }
     }
 
-    pub const fn set_root_table(&mut self, root_table: HostPhysical) {
-        self.contexts.set_root_table(root_table);
-    }
-
     pub const fn counters(&self, pipeline_queueing: Duration) -> IommuCounters {
         let Self { passed, refused_early, .. } = *self;
         IommuCounters { pages: self.pages.counters(), passed, refused_early, pipeline_queueing }
-    }
-
-    /// How long the walkers were in use up to `now`, all together.
-    pub fn walkers_busy(&self, now: Time) -> Duration {
-        self.walkers.busy(now)
     }
 
     /// Translates a request, from its entry into the pipeline until it leaves.
@@ -148,14 +139,5 @@ impl Translator {
             false => FaultReason::BeyondAddressWidth,
         };
         Err(Refusal { reason, is_recorded: passes || !entry.fault_processing_disabled })
-    }
-
-    pub fn invalidate_contexts(&mut self, scope: ContextScope) {
-        self.contexts.invalidate(scope);
-    }
-
-    /// Invalidates the pages in `scope`, and with `tables` also the page tables above them.
-    pub fn invalidate_pages(&mut self, scope: Scope, tables: bool) {
-        self.pages.invalidate(scope, tables);
     }
 }

@@ -76,7 +76,7 @@ impl Iommu {
     /// Sets the root table (root table address register). Software must then invalidate the context cache and the
     /// IOTLB.
     pub const fn set_root_table(&mut self, root_table: HostPhysical) {
-        self.translator.set_root_table(root_table);
+        self.translator.contexts.set_root_table(root_table);
     }
 
     /// Fault recording registers and counters.
@@ -91,7 +91,7 @@ impl Iommu {
 
     /// How long its page walkers were in use up to `now`, all together.
     pub fn walkers_busy(&self, now: Time) -> Duration {
-        self.translator.walkers_busy(now)
+        self.translator.walkers.busy(now)
     }
 
     /// How long it looked translations up, up to `now`; zero if there is no limit to how often it does.

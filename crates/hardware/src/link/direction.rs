@@ -28,13 +28,13 @@ pub struct Direction {
     /// TLPs that wait, and credits.
     queues: Queues,
     /// TLPs to be sent later.
-    plans: Plans,
+    pub(super) plans: Plans,
     /// Unacknowledged TLPs.
-    replay: ReplayBuffer,
+    pub(super) replay: ReplayBuffer,
     /// Time during which a TLP that was sent again has been under way.
     repairing: WaitTime,
-    wire: Wire,
-    receiver: Receiver,
+    pub(super) wire: Wire,
+    pub(super) receiver: Receiver,
     counters: DirectionCounters,
     /// Time of TLPs and DLLPs on the wire.
     busy: Busy,
@@ -97,11 +97,6 @@ impl Direction {
     /// Sets whether TLPs get an ECRC.
     pub fn set_protected(&mut self, protected: bool) {
         self.protected = protected;
-    }
-
-    /// Sets whether TLPs are delivered as soon as their headers have arrived.
-    pub fn set_cut_through(&mut self, on: bool) {
-        self.wire.set_cut_through(on);
     }
 
     /// Adds an ECRC to a TLP if it has to.
@@ -276,12 +271,6 @@ impl Direction {
         self.plans.push(cx.packets, packet, Planned { at, expected, delivery });
     }
 
-    /// When the first planned TLP leaves; [`Time::NEVER`] if there is none.
-    #[inline(always)]
-    pub fn next_planned(&self) -> Time {
-        self.plans.first()
-    }
-
     /// Sends the first planned TLP, which is due.
     #[inline(always)]
     pub fn launch_planned(&mut self, cx: &mut LinkContext<'_>, instruments: &mut Instruments) {
@@ -311,17 +300,6 @@ impl Direction {
             cx.scheduler.cancel(delivery);
             cx.packets.free(packet);
         }
-    }
-
-    /// Whether the receiver has DLLPs to send by `now`.
-    #[inline]
-    pub fn has_dllps(&self, now: Time) -> bool {
-        self.receiver.is_due(now)
-    }
-
-    /// Takes the earliest DLLP that the receiver has to send by `now`, and when it is due.
-    pub fn take_dllp(&mut self, now: Time) -> Option<(Time, Dllp)> {
-        self.receiver.take_due(now)
     }
 
     /// Carries a DLLP of the opposite direction's receiver that is due at `due`, by `now`. Returns when it has been sent.
@@ -364,12 +342,6 @@ impl Direction {
         }
     }
 
-    /// Whether an Ack that arrived by `now` has not been processed.
-    #[inline]
-    pub fn has_heard(&self, now: Time) -> bool {
-        self.replay.has_heard(now)
-    }
-
     /// Removes TLPs acknowledged by `now` from the replay buffer, and restarts the timer that runs if errors are
     /// injected, of `timeout`. Returns whether there were any.
     pub fn retire(&mut self, cx: &mut LinkContext<'_>, now: Time, timeout: Option<Duration>) -> bool {
@@ -390,11 +362,6 @@ impl Direction {
     /// Sequence numbers of the oldest unacknowledged TLP and of the next TLP.
     pub fn sequences(&self) -> (u16, u16) {
         (self.replay.oldest(), self.replay.next_sequence())
-    }
-
-    /// No copies are kept from now on, so nothing can be replayed.
-    pub fn stop_replay_timer(&mut self) {
-        self.replay.stop_timer();
     }
 
     /// Whether the replay timer has expired, which counts as a timeout.
@@ -553,11 +520,6 @@ impl Direction {
     pub fn start(&mut self, ready: Time) {
         self.epoch.end();
         self.wire.start(ready);
-    }
-
-    /// Sends nothing more for `time`, while the link retrains.
-    pub fn pause(&mut self, now: Time, time: Duration) {
-        self.wire.pause(now, time);
     }
 
     /// Changes the speed for what has not been sent.

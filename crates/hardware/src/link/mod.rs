@@ -193,7 +193,7 @@ impl Link {
     /// Sets whether TLPs are delivered to `side` as soon as their headers have arrived.
     pub(crate) fn set_cut_through(&mut self, side: Side, on: bool) {
         self.params.receivers[side as usize].cut_through = on;
-        self.sent_by_mut(side.opposite()).set_cut_through(on);
+        self.sent_by_mut(side.opposite()).wire.set_cut_through(on);
     }
 
     /// Sends a TLP from `side`, at once if credits, replay space and the ordering rules allow it.
@@ -273,14 +273,14 @@ impl Link {
     #[inline(always)]
     fn next_planned(&self) -> Time {
         let [up, down] = &self.directions;
-        up.next_planned().min(down.next_planned())
+        up.plans.first().min(down.plans.first())
     }
 
     /// Sends the planned TLPs of both ends that are due by `now`, each at its own time.
     #[inline(never)]
     fn launch_planned(&mut self, cx: &mut LinkContext<'_>, now: Time) {
         while self.next_planned() <= now {
-            let [up, down] = self.directions.each_ref().map(Direction::next_planned);
+            let [up, down] = self.directions.each_ref().map(|direction| direction.plans.first());
             let (side, at) = if up <= down { (Side::Upstream, up) } else { (Side::Downstream, down) };
             self.hear(cx, side, at);
             self.directions[side as usize].launch_planned(cx, &mut self.instruments);
@@ -292,13 +292,13 @@ impl Link {
     fn hear(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         // The other end's DLLPs use the opposite wire. DLLPs of this end's own receiver use this one, and go before the
         // next TLP.
-        if self.sent_by(side.opposite()).has_dllps(now) {
+        if self.sent_by(side.opposite()).receiver.is_due(now) {
             self.send_dllps(cx, side, now);
         }
-        if self.sent_by(side).has_dllps(now) {
+        if self.sent_by(side).receiver.is_due(now) {
             self.send_dllps(cx, side.opposite(), now);
         }
-        if self.sent_by(side).has_heard(now) {
+        if self.sent_by(side).replay.has_heard(now) {
             self.retire(cx, side, now);
         }
     }
@@ -307,7 +307,7 @@ impl Link {
     fn send_dllps(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let [up, down] = &mut self.directions;
         let (carrier, acknowledged) = if side == Side::Upstream { (up, down) } else { (down, up) };
-        while let Some((due, dllp)) = acknowledged.take_dllp(now) {
+        while let Some((due, dllp)) = acknowledged.receiver.take_due(now) {
             let sent = carrier.carry_dllp(now, due);
             let heard = sent + carrier.wire().latency();
             // An idle link is settled late.
@@ -375,7 +375,7 @@ impl Link {
 
     fn forget_injector(&mut self) {
         instruments::change(&mut self.instruments, |attached| attached.injector = None);
-        self.directions.iter_mut().for_each(Direction::stop_replay_timer);
+        self.directions.iter_mut().for_each(|direction| direction.replay.stop_timer());
     }
 
     /// Replay timer of `side`: replays what has not been acknowledged in time.
@@ -392,7 +392,7 @@ impl Link {
         if self.sent_by_mut(side).begin_replay(cx) {
             // REPLAY_NUM rolled over: the physical layer retrains before the next attempt.
             let (now, time) = (cx.scheduler.now(), self.params.retrain_time);
-            self.directions.iter_mut().for_each(|direction| direction.pause(now, time));
+            self.directions.iter_mut().for_each(|direction| direction.wire.pause(now, time));
         }
         self.directions[side as usize].replay(cx, &mut self.instruments);
     }

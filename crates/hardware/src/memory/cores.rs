@@ -105,7 +105,7 @@ impl Cores {
     /// Accesses of `core` from `now` on are postponed and delay nobody.
     pub(super) fn put_off(&mut self, core: CoreId, now: Time) {
         if let Some(prefetcher) = &mut self.cores[core.index()].prefetcher {
-            prefetcher.put_off(now);
+            prefetcher.queue.put_off(now);
         }
     }
 
@@ -216,7 +216,7 @@ impl Cores {
     #[inline]
     fn queued<const TIMED: bool>(&self, now: Time, place: CorePlace) -> Time {
         match &self.cores[place.core.index()].prefetcher {
-            Some(prefetcher) if TIMED => prefetcher.free_at(now),
+            Some(prefetcher) if TIMED => prefetcher.queue.free_at(now),
             _ => now,
         }
     }
@@ -228,7 +228,7 @@ impl Cores {
             return;
         }
         if let Some(prefetcher) = &mut self.cores[place.core.index()].prefetcher {
-            prefetcher.occupy(asked, ready);
+            prefetcher.queue.occupy(asked, ready);
             self.sockets[place.node.index()].arrivals.note(line, asked, ready);
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Prefetcher {
     params: PrefetchParams,
     /// Whether software has left it on.
     is_on: bool,
-    queue: Slots,
+    pub(super) queue: Slots,
     streams: Vec<Stream>,
     /// Page of each stream.
     pages: Vec<u64>,
@@ -79,26 +79,9 @@ impl Prefetcher {
         }
     }
 
-    /// When a line that the L2 missed at `now` can be requested, given the places of the super queue.
-    #[inline]
-    pub(super) fn free_at(&self, now: Time) -> Time {
-        self.queue.free_at(now)
-    }
-
-    /// A line requested at `asked` arrives at `ready`.
-    #[inline]
-    pub(super) fn occupy(&mut self, asked: Time, ready: Time) {
-        self.queue.occupy(asked, ready);
-    }
-
     /// Switches both prefetchers on or off.
     pub(super) fn switch(&mut self, on: bool) {
         self.is_on = on;
-    }
-
-    /// Frees the places of lines requested after `now`.
-    pub(super) fn put_off(&mut self, now: Time) {
-        self.queue.put_off(now);
     }
 
     /// The core accessed `line` in its L2 at `now`; `missed` if it missed. Returns the lines to prefetch.

@@ -12,6 +12,7 @@ use drivers::team::TeamCosts;
 use drivers::virtio_blk::VirtioBlkCosts;
 use drivers::virtio_net::VirtioNetCosts;
 use machine::{Diagnostics, ErrorTrigger, Figure, HostSetup, KernelFile};
+use platform::costs::CostTable;
 use units::Cycles;
 use virt::{VhostCosts, VirtCosts};
 use wire::pcie::config::dpc::TriggerEnable;
@@ -75,7 +76,7 @@ fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
         // What hands a guest's accesses on is no part of the host.
         return Ok(KernelCosts::none());
     }
-    table(host, "cost", &host.kernel.cost, KernelCosts::NAMES, |cycles| KernelCosts::by_name(cycles))
+    table(host, &host.kernel.cost)
 }
 
 /// CPU costs of drivers.
@@ -96,22 +97,12 @@ pub struct DriverCosts {
 pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
     let file = &host.kernel;
     Ok(DriverCosts {
-        nic: table(host, "nic_cost", &file.nic_cost, NicCosts::NAMES, |cycles| NicCosts::by_name(cycles))?,
-        kpio: table(host, "kpio_cost", &file.kpio_cost, KpioCosts::NAMES, |cycles| {
-            KpioCosts::by_name(cycles)
-        })?,
-        team: table(host, "team_cost", &file.team_cost, TeamCosts::NAMES, |cycles| {
-            TeamCosts::by_name(cycles)
-        })?,
-        virtio_net: table(host, "virtio_net_cost", &file.virtio_net_cost, VirtioNetCosts::NAMES, |cycles| {
-            VirtioNetCosts::by_name(cycles)
-        })?,
-        virtio_blk: table(host, "virtio_blk_cost", &file.virtio_blk_cost, VirtioBlkCosts::NAMES, |cycles| {
-            VirtioBlkCosts::by_name(cycles)
-        })?,
-        nvme: table(host, "nvme_cost", &file.nvme_cost, NvmeCosts::NAMES, |cycles| {
-            NvmeCosts::by_name(cycles)
-        })?,
+        nic: table(host, &file.nic_cost)?,
+        kpio: table(host, &file.kpio_cost)?,
+        team: table(host, &file.team_cost)?,
+        virtio_net: table(host, &file.virtio_net_cost)?,
+        virtio_blk: table(host, &file.virtio_blk_cost)?,
+        nvme: table(host, &file.nvme_cost)?,
     })
 }
 
@@ -120,7 +111,7 @@ pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
 /// # Errors
 /// If it lacks a cost or has an unknown one.
 pub fn virt_costs(host: &HostSetup) -> Result<VirtCosts, Diagnostics> {
-    table(host, "virt_cost", &host.kernel.virt_cost, VirtCosts::NAMES, |cycles| VirtCosts::by_name(cycles))
+    table(host, &host.kernel.virt_cost)
 }
 
 /// CPU costs of virtual NICs and disks in a kernel's file.
@@ -128,25 +119,17 @@ pub fn virt_costs(host: &HostSetup) -> Result<VirtCosts, Diagnostics> {
 /// # Errors
 /// If it lacks a cost or has an unknown one.
 pub fn vhost_costs(host: &HostSetup) -> Result<VhostCosts, Diagnostics> {
-    table(host, "vhost_cost", &host.kernel.vhost_cost, VhostCosts::NAMES, |cycles| {
-        VhostCosts::by_name(cycles)
-    })
+    table(host, &host.kernel.vhost_cost)
 }
 
 /// A table of costs by name.
-fn table<T>(
-    host: &HostSetup,
-    table: &str,
-    given: &BTreeMap<String, Figure<Cycles>>,
-    names: &[&str],
-    by_name: impl FnOnce(&dyn Fn(&str) -> Option<u64>) -> Result<T, &'static str>,
-) -> Result<T, Diagnostics> {
-    let file = &host.kernel;
-    if let Some(unknown) = given.keys().find(|name| !names.contains(&name.as_str())) {
+fn table<T: CostTable>(host: &HostSetup, given: &BTreeMap<String, Figure<Cycles>>) -> Result<T, Diagnostics> {
+    let (file, table) = (&host.kernel, T::TABLE);
+    if let Some(unknown) = given.keys().find(|name| !T::NAMES.contains(&name.as_str())) {
         let message = format!("kernel `{}` has an unknown `{table}.{unknown}`", file.name);
-        return Err(host.complaint(message, Some(format!("the costs are {}", names.join(", ")))));
+        return Err(host.complaint(message, Some(format!("the costs are {}", T::NAMES.join(", ")))));
     }
-    by_name(&|name| given.get(name).map(|cost| cost.value.get())).map_err(|missing| {
+    T::by_name(|name| given.get(name).map(|cost| cost.value.get())).map_err(|missing| {
         let message = format!("kernel `{}` does not say what `{table}.{missing}` is", file.name);
         host.complaint(message, Some("add it to the kernel's file, or `extends = \"linux\"`".to_owned()))
     })
