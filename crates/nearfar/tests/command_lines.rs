@@ -36,6 +36,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("iperf3 -c 10.0.9.9 -t 1", "b has 10.0.0.2"),
         ("sockperf pp -i 10.0.9.9 -t 1", "b has 10.0.0.2"),
         ("memaslap -s 10.0.9.9:11211", "b has 10.0.0.2"),
+        ("memaslap -s 10.0.0.2", "an address and a port, such as 10.0.0.2:11211"),
         // pcimem
         ("pcimem /sys/bus/pci/devices/0000:01:00.0/resource0 0 w", "a `[[host.device]]` with `card`"),
         ("pcimem /dev/mem", "is not a BAR"),

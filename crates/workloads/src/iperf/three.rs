@@ -376,6 +376,7 @@ impl Iperf3 {
         // The server is ready for data.
         control::receive(cpu, &*control, pages).await?;
         let (before, began) = (busy(kernel), cpu.now());
+        environment.span.begin();
         let cores = self.affinity.map_or_else(|| environment.cpus.clone(), |(core, _)| vec![core]);
         let settings = self.settings();
         let streams = start(cpu, kernel, &sockets, (settings, !self.reverse), &cores);
@@ -383,12 +384,14 @@ impl Iperf3 {
         if self.udp && self.reverse {
             other = self.results(cpu, &*control, pages).await?;
             took = cpu.now().since(began);
+            environment.span.end();
             cpu.sleep(PATIENCE).await;
             sockets.iter().for_each(|socket| socket.close(cpu));
             own = finish(streams).await?;
         } else {
             own = finish(streams).await?;
             took = cpu.now().since(began);
+            environment.span.end();
             if !self.reverse {
                 control::send(cpu, &*control, pages, [0; 8]).await?;
             }

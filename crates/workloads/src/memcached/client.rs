@@ -48,13 +48,18 @@ pub(crate) const UNMODELLED: &[Unmodelled] = &[
     Unmodelled::refused("-R, --reconnect", "a connection stays open"),
 ];
 
+fn server(text: &str) -> Result<SocketAddrV4, String> {
+    let help = "an address and a port, such as 10.0.0.2:11211";
+    text.parse().map_err(|_| format!("`{text}` is no server: {help}"))
+}
+
 /// Loads a memcached server with GET and SET requests. Key lengths and request mix are options here; the original
 /// reads them from a configuration file (`-F`).
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "memaslap", disable_help_flag = true)]
 pub struct Memaslap {
     /// The server, `ADDRESS:PORT`.
-    #[arg(short = 's', long)]
+    #[arg(short = 's', long, value_parser = server)]
     servers: SocketAddrV4,
     /// Number of connections, each with one request in flight.
     #[arg(short = 'c', long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
