@@ -24,6 +24,8 @@ pub struct Outline {
     pub relative: String,
     /// What the file has from the relative although it matters: the words to say it in the line, and the values.
     pub inherited: Vec<String>,
+    /// A socket's memory, if that is less than the line says: no more can be simulated.
+    pub memory: Option<Bytes>,
 }
 
 /// Keys of the line, each with an example.
@@ -81,9 +83,23 @@ pub fn outline(
         Some(from) => Doc::<Machine>::load(library, from)?.read()?,
         None => relative_of(library, &said)?,
     };
-    let text = written(name, line, &said, &relative);
-    Doc::<Machine>::from_text(library, &format!("{name}.toml"), &text).read()?;
-    Ok(Outline { text, inherited: inherited(&said, &relative), relative: relative.name })
+    let read = |said: &Said, memory: Option<Bytes>| {
+        let text = written(name, line, said, memory, &relative);
+        Doc::<Machine>::from_text(library, &format!("{name}.toml"), &text).read().map(|_| text)
+    };
+    let (text, memory) = match (read(&said, None), said.memory) {
+        (Ok(text), _) => (text, None),
+        (Err(wrong), None) => return Err(wrong),
+        // Results do not depend on how much is not used.
+        (Err(wrong), Some(most)) => {
+            let less = (20..most.get().ilog2() + 1).rev().map(|power| Bytes::new(1 << power));
+            let fits =
+                less.filter(|&size| size < most).find_map(|size| Some((read(&said, Some(size)).ok()?, size)));
+            let (text, size) = fits.ok_or(wrong)?;
+            (text, Some(size))
+        }
+    };
+    Ok(Outline { text, inherited: inherited(&said, &relative), relative: relative.name, memory })
 }
 
 fn parse(line: &str) -> Result<Said, Diagnostics> {
@@ -274,7 +290,8 @@ fn inherited(said: &Said, relative: &Machine) -> Vec<String> {
     all
 }
 
-fn written(name: &str, line: &str, said: &Said, relative: &Machine) -> String {
+/// The file, with so much memory for each socket if it is less than the line says.
+fn written(name: &str, line: &str, said: &Said, memory: Option<Bytes>, relative: &Machine) -> String {
     let host = &relative.host;
     let sockets = said.sockets.unwrap_or(host.sockets.value.get());
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ").replace(['"', '\\'], "");
@@ -335,7 +352,9 @@ fn written(name: &str, line: &str, said: &Said, relative: &Machine) -> String {
             format!("specification: {}-{rate}, {bytes} B a transfer; the line says so", kind.to_uppercase());
         figure(&mut text, "dram.channel_bandwidth", Some(value), &source);
     }
-    figure(&mut text, "dram.size", said.memory.map(|size| quoted(size.to_string())), given);
+    let source =
+        if memory.is_some() { "assumed: as much as can be simulated of what the line says" } else { given };
+    figure(&mut text, "dram.size", memory.or(said.memory).map(|size| quoted(size.to_string())), source);
     if host.interconnect.is_some() && sockets != host.sockets.value.get() {
         let pairs = (0..sockets).flat_map(|a| (a + 1..sockets).map(move |b| format!("[{a}, {b}]")));
         let pairs = format!("[{}]", pairs.collect::<Vec<_>>().join(", "));
@@ -471,8 +490,9 @@ mod tests {
         let machine = made("sockets:2 cores:32 mem:8ch ddr5-4800 slots:4x16g5");
         let host = &machine.host;
         assert_eq!((host.sockets.value.get(), host.core.count.value.get()), (2, 32));
-        assert_eq!(host.dram.channels.value.get(), 8);
-        assert_eq!(host.dram.channel_bandwidth.value.bytes_per_s(), 38_400_000_000);
+        // Eight channels of two parts.
+        assert_eq!(host.dram.channels.value.get(), 16);
+        assert_eq!(host.dram.channel_bandwidth.value.bytes_per_s(), 19_200_000_000);
         let slots: Vec<_> = host
             .port
             .iter()
@@ -486,6 +506,28 @@ mod tests {
         let of =
             |path: &str| all.iter().find(|figure| figure.path == path).unwrap().provenance.source.clone();
         assert_eq!(of("host.core.count"), "assumed: the line says so");
+    }
+
+    #[test]
+    fn the_relative_has_the_memory_and_the_cache() {
+        let library = Library::built_in();
+        for (line, relative) in [
+            ("sockets:2 cores:32 llc:256MiB mem:12ch ddr5-4800 slots:4x16g5", "epyc-9374f"),
+            ("sockets:2 cores:64 llc:256MiB mem:12ch ddr5-6000 slots:4x16g5", "epyc-9575f"),
+            ("sockets:2 cores:24 llc:60MiB mem:8ch ddr5-4800 slots:4x16g5", "dell-r760"),
+            ("sockets:2 cores:28 llc:38.5MiB mem:6ch ddr4-2933 slots:4x16g3", "xeon-8280"),
+        ] {
+            assert_eq!(outline(&library, "box", line, None).unwrap().relative, relative, "{line}");
+        }
+    }
+
+    #[test]
+    fn memory_that_cannot_be_simulated_is_less() {
+        let library = Library::built_in();
+        let line = "sockets:2 cores:32 mem:12ch ddr5-4800 384GiB slots:4x16g5";
+        let outline = outline(&library, "box", line, None).unwrap();
+        assert_eq!(outline.memory, Some(Bytes::gib(128)));
+        assert!(outline.text.contains("as much as can be simulated"), "{}", outline.text);
     }
 
     #[test]

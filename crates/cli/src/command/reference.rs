@@ -153,6 +153,11 @@ fn from_line(
         "written: {file}: what the line does not say is from {}{nearest}",
         made.relative
     ));
+    if let Some(memory) = made.memory {
+        output::complain(&output::prose(&format!(
+            "memory of a socket: {memory}, as much as can be simulated"
+        )));
+    }
     if !made.inherited.is_empty() {
         output::complain(&output::prose(&format!("from there: {}", made.inherited.join(" "))));
     }
