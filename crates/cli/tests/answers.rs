@@ -127,6 +127,24 @@ fn options_of_programs_are_swept_over_numbers() {
 }
 
 #[test]
+fn what_more_would_bring_is_a_table() {
+    let folder = folder("what-if");
+    let printed = told(&folder, &["run", "fio-randread", "--what-if", "--json", "out.json"]);
+    has(&printed, &["What more would bring `fio ", "simulated again with gain", "(named) a tenth more +"]);
+    has(&printed, &["A tenth more of what is named helps most."]);
+    let rows: Vec<Value> =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("out.json")).unwrap()).unwrap();
+    let gains: Vec<&Value> = rows.iter().filter(|row| row["kind"] == "gain").collect();
+    let named = gains.iter().find(|gain| gain["named"] == true).expect("what is named");
+    assert!(named["gain_pct"].as_f64().unwrap() > 1.0, "{named}");
+    assert!(gains.len() > 1, "{gains:?}");
+    has(
+        &refused(&folder, &["run", "latency-by-size", "--what-if"]),
+        &["--what-if are for scenarios with computers"],
+    );
+}
+
+#[test]
 fn a_trace_ends_at_a_time_or_a_stall() {
     let folder = folder("trace");
     let all = ["trace", "pktgen", "--link", "a/slot", "--csv", "out.csv"];

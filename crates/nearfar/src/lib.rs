@@ -59,6 +59,7 @@
 //! | [`mod@compare`], [`mod@fit`] | rows that were measured against the same rows simulated; figures fitted to them |
 //! | [`computer`], [`scenario`] | a scenario of programs on computers, or of pcie-bench, with results as typed values |
 //! | [`counters`] | what was counted meanwhile, and which resource binds |
+//! | [`mod@what_if`] | what a tenth more of each resource gains, by simulating again |
 //! | [`origins`] | where the figures come from that a result rests on |
 //! | [`uncertainty`] | results as intervals, by runs with drawn figures |
 //! | [`lend_cost`] | what a program pays for a lent device |
@@ -96,6 +97,7 @@ pub mod suite;
 pub mod topology;
 pub mod trace;
 pub mod uncertainty;
+pub mod what_if;
 
 pub use experiment::{Changes, Combination, Experiment, ExperimentError, combinations, sweep};
 pub use links::LinkState;

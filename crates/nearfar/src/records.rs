@@ -16,6 +16,7 @@ use crate::links::LinkState;
 use crate::origins::Origins;
 use crate::scenario;
 use crate::suite::Suite;
+use crate::what_if::{Gain, WhatIf};
 
 /// The origin of results: version, command, changes, and the files read through `library`.
 pub fn made_from(
@@ -71,6 +72,22 @@ pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) ->
     records.extend(counts.warnings.iter().map(|warning| warning_row(&setup.name, warning)));
     records.extend(Origins::of_computers(setup, &counts.counted).records());
     records
+}
+
+/// What more of each resource gains, by programs that were judged together.
+pub fn of_what_if(setup: &ComputerSetup, all: &[WhatIf]) -> Vec<Record> {
+    let of_one = |one: &WhatIf| {
+        let WhatIf { programs, binding, gains } = one;
+        let row = |gain: &Gain| {
+            json!({
+                "kind": "gain", "scenario": setup.name, "programs": programs, "part": binding.part,
+                "host": gain.host, "place": gain.resource.place, "resource": gain.resource.kind.name(),
+                "raised": gain.raise.words(), "gain_pct": 100.0 * gain.gain, "named": gain.is_named,
+            })
+        };
+        gains.iter().map(row).collect::<Vec<Record>>()
+    };
+    all.iter().flat_map(of_one).collect()
 }
 
 /// What counters are about: a program, or what it does at a time.

@@ -5,6 +5,7 @@ use machine::{Doc, Library, Scenario, Setup};
 use nearfar::computer;
 use nearfar::counters::{Binding, Kind};
 use nearfar::progress::Silent;
+use nearfar::what_if::what_if;
 
 /// At least so much faster with more of what binds, at most so much with more of anything else.
 const FASTER: f64 = 1.04;
@@ -293,6 +294,29 @@ fn of_a_few_requests_in_flight() {
             "{depth}: {before:.0}, {after:.0} with faster channels"
         );
     }
+}
+
+/// Requests that wait for an entry of the drive's queue are bound by it, unless the drive has no time for more.
+#[test]
+fn of_a_queue_of_few_entries() {
+    let entries = |n: u32| {
+        let drive = format!(
+            "nvme_driver.queue_entries = {n}\n[[host.device]]\nname = \"d\"\ndrive = \"optane-900p\""
+        );
+        let line =
+            "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --ioengine=libaio --iodepth=64 --runtime=2ms";
+        let text = [scenario::HEAD, &host("a", "dell-t430", &drive), &program("a", "0", line)].concat();
+        let setup = loaded(&text);
+        let counts = computer::run_counted(&setup, &Silent).unwrap();
+        let all = what_if(&setup, &counts, &Silent);
+        let [one] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(one.holds(), Some(true), "{}: {:?}", one.binding, one.gains);
+        one.binding.to_string()
+    };
+    let few = entries(4);
+    assert!(few.starts_with("what binds: a's d, its submission ring 0, full "), "{few}");
+    let many = entries(32);
+    assert!(many.starts_with("what binds: a's d itself, its "), "{many}");
 }
 
 /// A copy between two GPUs is bound while it is measured, whatever the program does before and after; of many, each is told.

@@ -8,6 +8,7 @@ use nearfar::LinkState;
 use nearfar::experiment::Experiment;
 use nearfar::origins::Origins;
 use nearfar::records::Record;
+use nearfar::what_if::what_if;
 use nearfar::{computer, records, scenario};
 use results::compare::curves;
 use results::pciebench::Row;
@@ -28,6 +29,7 @@ Examples:
   nearfar run fio-randread --accounting                  and where the cores' time went
   nearfar run netperf --counters                         every counter of every host
   nearfar run remote-memory --json -
+  nearfar run fio-randread --what-if                     what a tenth more of each resource would bring
   nearfar run latency-by-size --uncertainty 40           each result as an interval, and what it hangs on
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
@@ -52,6 +54,9 @@ pub struct RunArgs {
     /// by kind, and all warnings of kernels.
     #[arg(long)]
     counters: bool,
+    /// Simulate again with a tenth more of each resource that could bind, and show what that gains.
+    #[arg(long)]
+    what_if: bool,
     #[command(flatten)]
     uncertainty: Uncertainty,
     #[command(flatten)]
@@ -80,9 +85,9 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
         Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup, to_stdout),
         Experiment::Bench(setup) => setup,
     };
-    if arguments.accounting || arguments.folded.is_some() {
+    if arguments.accounting || arguments.folded.is_some() || arguments.what_if {
         return Err(Failure::new(
-            "--accounting and --folded are for scenarios with computers: this one has a machine with a card, on which no kernel runs",
+            "--accounting, --folded and --what-if are for scenarios with computers: this one has a machine with a card, on which no kernel runs; compare its rows with `--set`",
         ));
     }
     let seed = setup.scenario.seed.unwrap_or(1);
@@ -141,6 +146,11 @@ fn on_computers(
     let mut rows = records::of_computers(setup, &counts, arguments.accounting);
     let intervals = intervals(common, arguments, &rows)?;
     rows.extend(intervals.iter().cloned());
+    let what_if = match arguments.what_if {
+        true => what_if(setup, &counts, progress::of(common).as_ref()),
+        false => Vec::new(),
+    };
+    rows.extend(records::of_what_if(setup, &what_if));
     let origins = Origins::of_computers(setup, &counts.counted);
     let computer::Counts { done, accounts, counted, links, warnings } = counts;
     if let Some(path) = &arguments.folded {
@@ -180,6 +190,9 @@ fn on_computers(
         }
         if arguments.accounting {
             output::print(&output::account_table(&accounts));
+        }
+        for one in &what_if {
+            output::print(&output::what_if_table(one, &done));
         }
         output::print(&output::trust_lines(&origins, &intervals));
         if let Some(answer) = output::answer::of_programs(setup, &done) {

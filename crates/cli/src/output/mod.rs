@@ -8,6 +8,7 @@ mod records;
 mod rows;
 pub mod sweep;
 mod trust;
+mod what_if;
 
 use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::FileTypeExt as _;
@@ -32,6 +33,7 @@ pub use records::Records;
 pub use results::table::{Fit, TextTable};
 pub use rows::outcome_table;
 pub use trust::{held_table, trust_lines};
+pub use what_if::what_if_table;
 
 use crate::failure::Failure;
 

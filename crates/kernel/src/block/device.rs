@@ -10,7 +10,7 @@ use platform::kernel::TaskParams;
 use platform::storage::{BlockCounters, BlockFile};
 use platform::tags::TagSet;
 use settings::BY_ID;
-use units::Duration;
+use units::{Duration, Time};
 
 use super::BlockParams;
 use super::cache::Cache;
@@ -35,6 +35,11 @@ impl BlockDevice {
     pub fn counters(&self) -> BlockCounters {
         let (dirty_pages, cached_pages) = (self.cache.dirty_pages(), self.cache.cached_pages());
         BlockCounters { dirty_pages, cached_pages, ..self.requests.counters() }
+    }
+
+    /// How long requests have waited at each hardware queue, as all its entries were in use, up to `now`.
+    pub fn queues_full(&self, now: Time) -> Vec<Duration> {
+        self.requests.queues_full(now)
     }
 
     pub(super) fn new(

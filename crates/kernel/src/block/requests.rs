@@ -55,6 +55,33 @@ struct HwQueue {
     waiting: VecDeque<Bio>,
     /// Whether it is registered to be woken when a tag is free.
     asked: bool,
+    /// Since when requests wait.
+    waits_since: Option<Time>,
+    /// How long requests had waited before.
+    waited: Duration,
+}
+
+impl HwQueue {
+    fn new(depth: usize) -> Self {
+        Self {
+            deadlines: vec![None; depth],
+            waiting: VecDeque::new(),
+            asked: false,
+            waits_since: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Total time with waiting requests, up to `now`.
+    fn waited_until(&self, now: Time) -> Duration {
+        self.waited + self.waits_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// Books the time until `now`, and whether requests wait from then on.
+    fn book_waiting(&mut self, now: Time) {
+        self.waited = self.waited_until(now);
+        self.waits_since = (!self.waiting.is_empty()).then_some(now);
+    }
 }
 
 /// All requests of a device.
@@ -78,13 +105,11 @@ impl Requests {
         let limits = driver.limits();
         let tags = driver.tags();
         let depth = usize::from(tags.depth());
-        let queue =
-            || RefCell::new(HwQueue { deadlines: vec![None; depth], waiting: VecDeque::new(), asked: false });
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             base,
             driver: RefCell::new(Some(driver)),
-            queues: (0..tags.queues()).map(|_| queue()).collect(),
+            queues: (0..tags.queues()).map(|_| RefCell::new(HwQueue::new(depth))).collect(),
             tags,
             timeout: Cell::new(limits.timeout),
             limits,
@@ -111,6 +136,11 @@ impl Requests {
         self.counters.get()
     }
 
+    /// How long requests have waited at each hardware queue, as all its entries were in use, up to `now`.
+    pub fn queues_full(&self, now: Time) -> Vec<Duration> {
+        self.queues.iter().map(|queue| queue.borrow().waited_until(now)).collect()
+    }
+
     pub fn count(&self, change: impl FnOnce(&mut BlockCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
@@ -131,6 +161,7 @@ impl Requests {
     pub fn fail_waiting(&self, cpu: &Cpu) {
         for queue in &self.queues {
             let waiting = std::mem::take(&mut queue.borrow_mut().waiting);
+            queue.borrow_mut().book_waiting(cpu.now());
             for bio in waiting {
                 self.end(cpu, bio.parents, Err(Error::NoDevice));
             }
@@ -284,6 +315,7 @@ impl Requests {
                 }
             }
         }
+        place.borrow_mut().book_waiting(cpu.now());
         let left = place.borrow().waiting.len() as u64;
         self.count(|c| c.waits += left);
         if left > 0 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hardware::Fabric;
-use machine::HostSetup;
+use machine::{DeviceSetup, HostSetup};
 use units::Time;
 
 use super::host::Computer;
@@ -38,6 +38,15 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
         switches.map(|(setup, &(_, uplink))| CountedSwitch { name: &setup.name, uplink }).collect();
     let mut reading = Reading::of_hardware(fabric, host.host, &places, &switches, now);
     reading.add_kernel(&host.kernel, now);
+    for disk in host.kernel.block().devices() {
+        let path = disk.lasting_name();
+        let is_its = |device: &DeviceSetup| {
+            device.kind.drive().is_some_and(|drive| drive.disks().any(|one| one.is_at(&path)))
+        };
+        // A borrowed drive is another host's.
+        let own = setup.devices.iter().position(is_its);
+        reading.add_disk(own.map_or(disk.name(), |device| &names[device]), &disk, now);
+    }
     for (vm, setup) in host.vms().iter().zip(&setup.vms) {
         reading.add_vm(&setup.name, vm);
     }

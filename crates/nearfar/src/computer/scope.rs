@@ -312,7 +312,7 @@ impl<'a> Scope<'a> {
             }
             Kind::RootPort => true,
             Kind::Tags if owner == "root" => true,
-            Kind::Ring => self.has_interface(own, described, owner),
+            Kind::Ring => Self::has_ring(own, described, owner),
             _ => {
                 let names = super::reading::device_names(described);
                 let device = names.iter().position(|name| name == owner);
@@ -323,8 +323,12 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether a network device of a host is above one of the devices in use.
-    fn has_interface(&self, own: &OfHost, described: &HostSetup, name: &str) -> bool {
+    /// Whether a network device of a host is above one of the devices in use, or a drive is one of them.
+    fn has_ring(own: &OfHost, described: &HostSetup, name: &str) -> bool {
+        let names = super::reading::device_names(described);
+        if let Some(drive) = names.iter().position(|device| device == name) {
+            return own.devices.contains(&drive);
+        }
         let members = described.teams.iter().flat_map(|team| &team.members);
         let known = described.interfaces.iter().chain(members).find(|interface| interface.name == name);
         known.is_none_or(|interface| own.devices.contains(&interface.port.1))

@@ -141,7 +141,7 @@ impl Resource {
         self.share >= self.kind.full()
     }
 
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         (self.kind, &self.place) == (other.kind, &other.place)
     }
 
@@ -168,7 +168,8 @@ impl Resource {
         self.kind == Kind::Ring && self.place.ends_with(RX_RING)
     }
 
-    pub(super) fn words(&self, host: &str) -> String {
+    /// The resource of a host in words.
+    pub fn words(&self, host: &str) -> String {
         let (owner, part) = self.parts();
         let link = match part {
             "link-up" => format!("the link of {host}'s {owner}, to the host"),
@@ -439,7 +440,14 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
         let is_nearer = resource.kind == Kind::Tags && resource.owner() == "root";
         (Reverse(order), is_nearer, fullness, *host == own)
     };
-    let full = all.iter().filter(|(_, one)| one.is_full() && !(one.kind == Kind::Ring && is_fed));
+    // So is a drive's queue before a core that has no time to end its requests.
+    let is_late = |host: &str, ring: &Resource| {
+        let is_busy =
+            |(other, one): &Candidate<'_>| *other == host && one.kind == Kind::Core && one.is_full();
+        ring.place.contains("submission") && all.iter().any(is_busy)
+    };
+    let yields = |host: &str, one: &Resource| one.kind == Kind::Ring && (is_fed || is_late(host, one));
+    let full = all.iter().filter(|(host, one)| one.is_full() && !yields(host, one));
     // The first of equals.
     let full = full.rev().max_by_key(|one| rank(one)).copied()?;
     let full = meeting(all, full);

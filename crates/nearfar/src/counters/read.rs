@@ -7,7 +7,7 @@ use hardware::iommu::Iommu;
 use hardware::link::{DirectionCounters, LinkId, Side};
 use hardware::memory::{ByCause, CacheCounters, Cause, MemorySystem};
 use hardware::root::HostId;
-use kernel::{Kernel, NetTotals};
+use kernel::{BlockDevice, Kernel, NetTotals};
 use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex, StageKind};
 use platform::ethernet::EthernetPort;
@@ -311,6 +311,18 @@ impl Reading {
         self.add("kernel/tcp/timeouts".into(), Unit::Events, inet.tcp_timeouts);
         self.add("kernel/tcp/tail-probes".into(), Unit::Events, inet.tcp_tail_probes);
         self.add("kernel/tcp/segments-again".into(), Unit::Events, inet.tcp_segments_again);
+    }
+
+    /// Adds how long requests waited at a block device's queues, as these were full. `name` is the drive's; its namespaces
+    /// share its queues.
+    pub(crate) fn add_disk(&mut self, name: &str, disk: &BlockDevice, now: Time) {
+        for (queue, full) in disk.queues_full(now).into_iter().enumerate() {
+            let place = format!("{name}/submission-ring{queue}");
+            match self.resources.iter_mut().find(|used| used.kind == Kind::Ring && used.place == place) {
+                Some(used) => used.busy_ps = used.busy_ps.max(full.as_ps().into()),
+                None => self.used(Kind::Ring, place, 1, full.as_ps().into()),
+            }
+        }
     }
 
     /// Adds a virtual machine's exits by reason, its requests, and device references to its memory. While a vCPU
