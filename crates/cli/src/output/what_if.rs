@@ -28,7 +28,7 @@ pub fn what_if_table(one: &WhatIf, done: &[FinishedProgram]) -> String {
         ]);
     }
     let verdict = match one.holds() {
-        Some(true) => "A tenth more of what is named helps most.",
+        Some(true) => "More of what is named helps most.",
         Some(false) => "What is named is not what helps most: trust this table.",
         None if one.binding.offered.is_some() => "Nothing is named, as no more is asked for.",
         None if one.binding.what.is_none() => {

@@ -5,6 +5,39 @@ use wire::pcie::FlowClass;
 
 use super::on_wire::DLLP_BYTES;
 
+/// Credits that a TLP can lack (base spec 2.6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacked {
+    /// Header credits of a class.
+    Header(FlowClass),
+    /// Data credits of a class.
+    Data(FlowClass),
+}
+
+impl Lacked {
+    /// All, in the order of [`DirectionCounters::lacked`].
+    pub const ALL: [Self; 6] = [
+        Self::Header(FlowClass::Posted),
+        Self::Data(FlowClass::Posted),
+        Self::Header(FlowClass::NonPosted),
+        Self::Data(FlowClass::NonPosted),
+        Self::Header(FlowClass::Completion),
+        Self::Data(FlowClass::Completion),
+    ];
+
+    /// Spelling in counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Header(FlowClass::Posted) => "posted-header",
+            Self::Data(FlowClass::Posted) => "posted-data",
+            Self::Header(FlowClass::NonPosted) => "non-posted-header",
+            Self::Data(FlowClass::NonPosted) => "non-posted-data",
+            Self::Header(FlowClass::Completion) => "completion-header",
+            Self::Data(FlowClass::Completion) => "completion-data",
+        }
+    }
+}
+
 /// Counters of one direction, at the transmitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectionCounters {
@@ -20,6 +53,8 @@ pub struct DirectionCounters {
     pub busy: Duration,
     /// Time until then during which a TLP waited for credits, replay space or an older TLP.
     pub stalled: Duration,
+    /// The part of it during which the oldest of them lacked credits, in the order of [`Lacked`].
+    pub lacked: [Duration; Lacked::ALL.len()],
     /// Time from when a TLP that had to be sent again had been sent first until it was acknowledged.
     pub repairing: Duration,
     /// Naks sent by this side's receiver.
@@ -62,6 +97,7 @@ impl std::ops::AddAssign<&Self> for DirectionCounters {
             dllp_bytes,
             busy,
             stalled,
+            lacked,
             repairing,
             naks,
             replays,
@@ -77,6 +113,7 @@ impl std::ops::AddAssign<&Self> for DirectionCounters {
         self.dllp_bytes += *dllp_bytes;
         self.busy += *busy;
         self.stalled += *stalled;
+        self.lacked.iter_mut().zip(lacked).for_each(|(own, &other)| *own += other);
         self.repairing += *repairing;
         self.naks += naks;
         self.replays += replays;
@@ -110,6 +147,7 @@ mod tests {
             dllp_bytes: Bytes::new(9 * n),
             busy: Duration::from_ns(10 * n),
             stalled: Duration::from_ns(11 * n),
+            lacked: [20, 21, 22, 23, 24, 25].map(|m| Duration::from_ns(m * n)),
             repairing: Duration::from_ns(19 * n),
             naks: 12 * n,
             replays: 13 * n,

@@ -85,8 +85,13 @@ impl Direction {
 
     /// Counters with times up to `now`.
     pub fn counters_until(&self, now: Time) -> DirectionCounters {
-        let (busy, stalled) = (self.busy.until(now), self.queues.starved(now));
-        DirectionCounters { busy, stalled, repairing: self.repairing.until(now), ..self.counters.clone() }
+        DirectionCounters {
+            busy: self.busy.until(now),
+            stalled: self.queues.starved(now),
+            lacked: self.queues.lacked(now),
+            repairing: self.repairing.until(now),
+            ..self.counters.clone()
+        }
     }
 
     /// Current epoch; both directions of a link have the same.

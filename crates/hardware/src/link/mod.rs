@@ -46,7 +46,7 @@ use engine::{Epoch, Scheduler, Trace};
 use units::{Duration, Time};
 use wire::pcie::{FlowClass, Generation, Width};
 
-pub use counters::DirectionCounters;
+pub use counters::{DirectionCounters, Lacked};
 use direction::Direction;
 pub use ends::{LinkEnd, LinkId, ReceiveSpace, Side};
 pub use errors::ErrorInjector;

@@ -8,6 +8,7 @@ use wire::pcie::FlowClass;
 use wire::pcie::ordering::{OrderingKey, Passing};
 
 use super::account::CreditAccount;
+use super::counters::Lacked;
 use super::params::{CreditLimits, Credits};
 use crate::packet::{PacketId, Summary};
 
@@ -54,6 +55,8 @@ pub struct Queues {
     wake: Option<Time>,
     /// Time during which a TLP has waited for credits.
     starved: WaitTime,
+    /// Time during which the oldest waiting TLP has lacked credits, in the order of [`Lacked`].
+    lacked: [WaitTime; Lacked::ALL.len()],
 }
 
 impl Queues {
@@ -67,6 +70,7 @@ impl Queues {
             credits: FlowClass::ALL.map(|class| CreditAccount::new(limits.of(class))),
             wake: None,
             starved: WaitTime::default(),
+            lacked: Default::default(),
         }
     }
 
@@ -200,6 +204,7 @@ impl Queues {
         (self.waiting, self.arrivals, self.stuck_before) = (0, 0, 0);
         self.wake = None;
         self.starved.end(now);
+        self.lacked.iter_mut().for_each(|wait| wait.end(now));
         self.credits.iter_mut().for_each(CreditAccount::clear);
     }
 
@@ -219,11 +224,36 @@ impl Queues {
 
     /// A TLP has to wait from `now` on, or none any more.
     pub fn note_starvation(&mut self, now: Time, starved: bool) {
-        if starved { self.starved.begin(now) } else { self.starved.end(now) }
+        match starved {
+            true => self.starved.begin(now),
+            false => self.starved.end(now),
+        }
+        let lacked = if starved { self.lacked_by_oldest() } else { None };
+        for (credits, wait) in Lacked::ALL.iter().zip(&mut self.lacked) {
+            match lacked.as_ref() == Some(credits) {
+                true => wait.begin(now),
+                false => wait.end(now),
+            }
+        }
     }
 
-    /// How long a TLP has waited for credits, up to `now`.
+    /// The credits that the oldest waiting TLP lacks; `None` if it waits for something else.
+    fn lacked_by_oldest(&self) -> Option<Lacked> {
+        let first = |class: FlowClass| Some((self.queues[class.index()].front()?, class));
+        let (oldest, class) =
+            FlowClass::ALL.into_iter().filter_map(first).min_by_key(|(waiting, _)| waiting.order)?;
+        let account = &self.credits[class.index()];
+        let lacks = !account.covers(oldest.credits);
+        lacks.then(|| if account.is_out_of_headers() { Lacked::Header(class) } else { Lacked::Data(class) })
+    }
+
+    /// How long a TLP has waited for credits, replay space or an older TLP, up to `now`.
     pub fn starved(&self, now: Time) -> Duration {
         self.starved.until(now)
+    }
+
+    /// How long the oldest waiting TLP has lacked credits, up to `now`, in the order of [`Lacked`].
+    pub fn lacked(&self, now: Time) -> [Duration; Lacked::ALL.len()] {
+        self.lacked.each_ref().map(|wait| wait.until(now))
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::read::{LACKED, credits_in_words};
 use super::{Counter, HostCounters, OfferedLoad, Window};
 
 /// Kinds of resources: servers, then resources that are waited for, in the order in which one fills the next.
@@ -274,6 +275,8 @@ pub struct Binding {
     pub offered: Option<OfferedLoad>,
     /// Which part of the program it binds; empty for all.
     pub part: String,
+    /// If it is credits, which of them TLPs lacked for longest, such as "posted header"; empty otherwise.
+    pub credits: String,
 }
 
 impl Binding {
@@ -324,6 +327,9 @@ impl fmt::Display for Binding {
         match &self.what {
             Some((host, resource)) => {
                 let (mut words, share) = (resource.words(host), percent(resource.share));
+                if !self.credits.is_empty() {
+                    words = format!("{} {words}", self.credits);
+                }
                 if self.alike > 0 {
                     words += &format!(" and {} like it", self.alike);
                 }
@@ -379,6 +385,14 @@ fn errors<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     all.iter().find(|(_, one)| one.kind == Kind::Replays && one.share >= SHOW).copied()
 }
 
+/// A core with less time to spare than a server that is not full, either.
+fn busier_core<'a>(all: &[Candidate<'a>], (_, server): Candidate<'a>) -> Option<Candidate<'a>> {
+    let is_busier = |(_, core): &&Candidate<'_>| {
+        core.kind == Kind::Core && core.is_full() && core.share > server.share && !server.is_full()
+    };
+    all.iter().filter(is_busier).max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied()
+}
+
 /// Shares that differ by less are alike.
 const TIE: f64 = 0.02;
 
@@ -424,6 +438,21 @@ fn meeting<'a>(all: &[Candidate<'a>], found: Candidate<'a>) -> Candidate<'a> {
     units.copied().unwrap_or(found)
 }
 
+/// A write buffer is as full as the drive's own stages leave it: faster ones would empty it sooner, and more room would be filled
+/// as well. Only one that is too small for its stages to work at the same time binds.
+fn drained<'a>(all: &[Candidate<'a>], found: Candidate<'a>) -> Candidate<'a> {
+    const WORK_TOGETHER: f64 = 0.3;
+    let (host, one) = found;
+    if !(one.kind == Kind::Buffer && one.place.ends_with("/write-buffer")) {
+        return found;
+    }
+    let is_its = |(other, stage): &&Candidate<'_>| {
+        *other == host && stage.kind == Kind::Device && stage.owner() == one.owner()
+    };
+    let stages = all.iter().filter(is_its).filter(|(_, stage)| stage.share >= WORK_TOGETHER);
+    stages.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).copied().unwrap_or(found)
+}
+
 /// The full resource that fills the others, if any. Among equally busy cores, prefers those of host `own`, whose program
 /// sets the pace.
 fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
@@ -450,7 +479,7 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
     let full = all.iter().filter(|(host, one)| one.is_full() && !yields(host, one));
     // The first of equals.
     let full = full.rev().max_by_key(|one| rank(one)).copied()?;
-    let full = meeting(all, full);
+    let full = meeting(all, drained(all, full));
     let cause = match full.1.kind {
         // Errors also interrupt cores, which ask the devices what has happened.
         Kind::Core => errors(all),
@@ -461,7 +490,9 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
         // Credits come back in batches.
         kind if kind.is_waited_for() => {
             let tie = if kind == Kind::Credits { TIE } else { 0.0 };
-            busiest(all).filter(|(_, one)| one.share >= NEARLY_FULL && one.share + tie >= full.1.share)
+            let server =
+                busiest(all).filter(|(_, one)| one.share >= NEARLY_FULL && one.share + tie >= full.1.share);
+            server.map(|server| busier_core(all, server).unwrap_or(server))
         }
         _ => None,
     };
@@ -484,8 +515,7 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
         let is_its = |(other, link): &&Candidate<'_>| {
             (*other, link.kind, &link.place) == (*host, Kind::Link, &credits.place)
         };
-        let link = all.iter().find(is_its).map_or(0.0, |(_, link)| link.share);
-        link + TIE >= credits.share && credits.share >= WORKS * link
+        all.iter().find(is_its).is_some_and(|(_, link)| link.share + TIE >= credits.share)
     };
     let of_core = |host: &str, core: &Resource, kind: Kind| {
         let is_its =
@@ -509,7 +539,7 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     let cores = all.iter().filter(is_busy_core).copied();
     let server = busiest(all).filter(|(_, server)| server.share >= NEARLY_FULL);
     let waited = all.iter().filter(shows).copied().chain(server).chain(cores.rev());
-    waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).map(|found| meeting(all, found))
+    waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).map(|found| meeting(all, drained(all, found)))
 }
 
 /// The receive rings for want of whose buffers most packets were dropped, if those are enough to slow a stream: TCP
@@ -593,6 +623,17 @@ fn bottleneck<'a>(
     (throughout.or(longest).or_else(|| nearly(all)), phases.to_vec())
 }
 
+/// The credits that TLPs have lacked for longest, if that is what is waited for.
+fn lacked(window: &Window, host: &str, one: &Resource) -> String {
+    let counters = window.host(host).filter(|_| one.kind == Kind::Credits).map(|own| &own.counters[..]);
+    let of_link = |counter: &Counter| {
+        let (place, credits) = counter.name.split_once(LACKED)?;
+        (place == one.place).then(|| (counter.value, credits_in_words(credits)))
+    };
+    let all = counters.unwrap_or_default().iter().filter_map(of_link);
+    all.max().map_or_else(String::new, |(_, credits)| credits)
+}
+
 /// Finds the bottleneck of a window of a program on host `own`.
 pub(super) fn of(window: &Window, own: &str) -> Binding {
     let all = candidates(&window.hosts);
@@ -611,5 +652,7 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
         Some(what) if is_by_the_way(&what) => lacking().or(Some(owned(what))),
         what => what.map(owned).or_else(lacking),
     };
-    Binding { what, alike, next: next.copied().map(owned), phases, offered, part: window.part.clone() }
+    let credits = what.as_ref().map_or_else(String::new, |(host, one)| lacked(window, host, one));
+    let next = next.copied().map(owned);
+    Binding { what, alike, next, phases, offered, part: window.part.clone(), credits }
 }

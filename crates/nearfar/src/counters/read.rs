@@ -4,7 +4,7 @@ use devices::nic::NicHandle;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, Requester};
 use hardware::iommu::Iommu;
-use hardware::link::{DirectionCounters, LinkId, Side};
+use hardware::link::{DirectionCounters, Lacked, LinkId, Side};
 use hardware::memory::{ByCause, CacheCounters, Cause, MemorySystem};
 use hardware::root::HostId;
 use kernel::{BlockDevice, Kernel, NetTotals};
@@ -31,6 +31,17 @@ pub struct CountedDevice<'a> {
     pub endpoint: EndpointId,
     /// For a NIC: its counters, its Ethernet settings and its packet rate limit.
     pub nic: Option<(&'a NicHandle, &'a machine::Nic)>,
+}
+
+/// What comes between a link and the credits that its TLPs have lacked.
+pub(super) const LACKED: &str = "-lacked/";
+
+/// Credits as counters spell them, in words.
+pub(super) fn credits_in_words(name: &str) -> String {
+    match name.rsplit_once('-') {
+        Some((class, what)) => format!("{class} {what}"),
+        None => name.to_owned(),
+    }
 }
 
 /// How long a resource has been waited for so far.
@@ -107,22 +118,24 @@ impl Reading {
         &self.counters
     }
 
-    /// How long credits, tags, buffers and rings have been waited for so far.
+    /// How long credits of each kind, tags, buffers and rings have been waited for so far.
     pub(crate) fn waits(&self, host: &str) -> Vec<Waited> {
-        let is_waited =
-            |used: &&Used| matches!(used.kind, Kind::Credits | Kind::Buffer | Kind::Tags | Kind::Ring);
-        let waited = |used: &Used| {
-            let resource = Resource {
-                kind: used.kind,
-                place: used.place.clone(),
-                of: used.of,
-                share: 0.0,
-                on_path: true,
-            };
-            let (words, place) = (resource.words(host), format!("{}/{}", used.kind.name(), used.place));
-            Waited { words, place, ps: used.busy_ps }
+        let resource = |kind: Kind, place: &str| {
+            Resource { kind, place: place.to_owned(), of: 1, share: 0.0, on_path: true }.words(host)
         };
-        self.resources.iter().filter(is_waited).map(waited).collect()
+        let is_waited = |used: &&Used| matches!(used.kind, Kind::Buffer | Kind::Tags | Kind::Ring);
+        let waited = |used: &Used| Waited {
+            words: resource(used.kind, &used.place),
+            place: format!("{}/{}", used.kind.name(), used.place),
+            ps: used.busy_ps,
+        };
+        let lacked = |counter: &Counter| {
+            let (place, credits) = counter.name.split_once(LACKED)?;
+            let words = format!("{} {}", credits_in_words(credits), resource(Kind::Credits, place));
+            Some(Waited { words, place: counter.name.clone(), ps: counter.value.into() })
+        };
+        let others = self.resources.iter().filter(is_waited).map(waited);
+        others.chain(self.counters.iter().filter_map(lacked)).collect()
     }
 
     /// What was counted since `before`, which a part that has started anew in between has forgotten.
@@ -561,6 +574,9 @@ impl Reading {
         self.add(format!("{place}-retrains"), Unit::Events, counters.retrains);
         self.time(format!("{place}-busy"), counters.busy);
         self.time(format!("{place}-stalled"), counters.stalled);
+        for (credits, lacked) in Lacked::ALL.into_iter().zip(counters.lacked) {
+            self.time(format!("{place}{LACKED}{}", credits.name()), lacked);
+        }
         self.time(format!("{place}-repairing"), counters.repairing);
         let kinds = [
             (Kind::Link, counters.busy),
