@@ -31,6 +31,7 @@ const FOR_OTHERS: &[(&str, &[&str])] = &[
             "memory_fallbacks",
             "pci_text",
             "read_completion_boundary",
+            "reads_in_flight",
             "requests_under_way",
             "resident",
             "switch_counters",

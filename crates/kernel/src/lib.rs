@@ -41,7 +41,7 @@ pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams, Iommu, IommuDomain};
 pub use ground::{
     CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
-    LineGround, MemoryGround, Swept,
+    LineGround, LineWaits, MemoryGround, Swept,
 };
 pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub use kernel::{GuestInterrupts, Kernel, KernelParams};

@@ -311,6 +311,7 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             let cost = own.kernel.cost.get_mut("invalidation")?;
             cost.value = units::Cycles::new(cost.value.get() * 10 / 11);
         }
+        Kind::Data => return None,
         Kind::Lines => {
             let host = &mut setup.hosts[number].machine.host;
             more(&mut host.core.line_fill_buffers.value);
@@ -331,6 +332,10 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
         Kind::RootPort => {
             let root = &mut setup.hosts[number].machine.host.root_complex;
             match part {
+                "peer-link" => faster(
+                    &mut setup.hosts[number].machine.host.interconnect.as_mut()?.peer_link.as_mut()?.value,
+                ),
+                "writes" if owner.starts_with("stack") => more(&mut root.stack_writes.as_mut()?.value),
                 "peer-writes" => shorter(&mut root.peer_write_interval.as_mut()?.value),
                 "ordered-writes" => more(&mut root.ordered_writes.as_mut()?.value),
                 "ordered-peer-writes" => more(&mut root.ordered_peer_writes.as_mut()?.value),

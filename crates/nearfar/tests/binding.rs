@@ -450,7 +450,7 @@ fn of_cores_that_wait_for_lines() {
     }
     let chase = ("lat_mem_rd -t 16 2048", "0", "node0");
     let (binds, before) = done(chase, "latency", "");
-    assert_eq!(binds, Some(Kind::Lines), "loads that need the one before");
+    assert_eq!(binds, None, "loads that need the one before");
     let (_, same) = done(chase, "latency", &faster);
     assert!(same * SAME > before, "{before} ns, {same} with a faster core");
     let (binds, _) = done(("lat_mem_rd 1 64", "0", "node0"), "latency", "");

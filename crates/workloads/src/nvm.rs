@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use hdrhistogram::Histogram;
-use platform::cpu::{Async, Cpu};
+use platform::cpu::{Async, Cpu, Part};
 use platform::dma::{Coherent, DmaOps};
 use platform::kernel::Kernel;
 use platform::mmio::{MemoryType, Mmio};
@@ -115,14 +115,15 @@ impl Queue {
         self.submit(cpu, registers);
         let deadline = cpu.now() + PATIENCE;
         while count > 0 {
-            cpu.cycles(SPIN).await;
+            cpu.work(SPIN);
             match self.completed(cpu)? {
                 Some(_) => count -= 1,
                 None if cpu.now() > deadline => {
                     return Err(Failure("the drive does not answer".into()));
                 }
-                None => {}
+                None => cpu.rebook(Part::User, Part::Poll),
             }
+            cpu.sync().await;
         }
         self.release(cpu, registers);
         Ok(())

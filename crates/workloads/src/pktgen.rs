@@ -419,6 +419,10 @@ impl Program for Pktgen {
                 report.notes.push(format!("{} went down, or its link did", self.device));
             }
             report.add("ring full", "times", all.refused as f64);
+            if self.delay_ns > 0 {
+                let asked = f64::from(self.threads) * 1e9 / self.delay_ns as f64;
+                report.set_pace("-w", asked, all.given as f64 / took.as_s_f64());
+            }
             Ok(report)
         })
     }

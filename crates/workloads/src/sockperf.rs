@@ -476,14 +476,14 @@ impl Program for Sockperf {
             let mut report = Report::default();
             let is_under_load = matches!(self.side, Role::UnderLoad(_));
             report.add("messages", "", seen.sent as f64);
+            let seconds = duration(client.time).as_s_f64().min(cpu.now().since(began).as_s_f64());
+            let rate = seen.sent as f64 / seconds;
+            if let Some(asked) = client.mps.or(is_under_load.then_some(LOAD)) {
+                report.set_pace("--mps", asked, rate);
+            }
             if !matches!(self.side, Role::PingPong(_)) {
-                let seconds = duration(client.time).as_s_f64().min(cpu.now().since(began).as_s_f64());
-                let rate = seen.sent as f64 / seconds;
                 report.add("message rate", "messages/s", rate);
                 report.add("bandwidth", "Mbit/s", rate * f64::from(client.message) * 8.0 / 1e6);
-                if let Some(asked) = client.mps.or(is_under_load.then_some(LOAD)) {
-                    report.set_pace("--mps", asked, rate);
-                }
             }
             if is_under_load {
                 report.add("echoes", "messages", seen.echoes as f64);

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use platform::cpu::{Async, Cpu, CpuId};
+use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::TaskParams;
 use platform::mmio::Mmio;
 use units::{Duration, Time};
@@ -172,6 +172,9 @@ async fn work(
             open -= if ends { taken } else { 0 };
             all.commands += counted.commands;
             all.latency += counted.latency;
+            if taken == 0 {
+                cpu.rebook(Part::User, Part::Poll);
+            }
             cpu.sync().await;
         }
     }

@@ -128,9 +128,14 @@ impl Host {
         self.inbound.peers.waited(now)
     }
 
-    /// How long the ways of quadrants of an I/O die have carried lines from memory and to it,, until `now`.
+    /// How long the ways of quadrants of an I/O die have carried lines from memory and to it, until `now`.
     pub fn quadrants_busy(&self, now: Time) -> impl Iterator<Item = [Duration; 2]> {
         self.inbound.quadrants_busy(now)
+    }
+
+    /// How long devices' writes have waited for a place in each I/O stack, until `now`.
+    pub fn stacks_waited(&self, now: Time) -> impl Iterator<Item = Duration> {
+        self.inbound.stacks_waited(now)
     }
 
     /// Requests of cores that wait for completions, and of devices that wait for a translation or a peer; 0 at rest.

@@ -77,6 +77,11 @@ impl Inbound {
         self.quadrants.iter().map(move |quadrant| quadrant.busy(now))
     }
 
+    /// How long writes have waited for a place in each I/O stack, until `now`.
+    pub fn stacks_waited(&self, now: Time) -> impl Iterator<Item = Duration> {
+        self.stacks.iter().map(move |stack| stack.writes.waited(now))
+    }
+
     /// Number of requests that wait for their translation or for a peer.
     pub fn under_way(&self) -> usize {
         self.deferred.iter().flatten().count() + self.peers.under_way()
@@ -567,7 +572,7 @@ fn write_lines(
         let line_at = HostPhysical::new(line);
         let whole = line >= first && line + LINE <= end && !has_gaps(request);
         // A place is taken when the request arrives, which is earlier than the lookup by the latency.
-        let waits = places.as_ref().map_or(Duration::ZERO, |places| {
+        let waits = places.as_mut().map_or(Duration::ZERO, |places| {
             let arrived = start - port.request_latency;
             places.free_at(arrived).since(arrived)
         });

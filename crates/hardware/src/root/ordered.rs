@@ -3,7 +3,6 @@
 //! Homes on several dies, or another root, take writes in whatever order they get to them. A port keeps the order of those
 //! that must not pass others by letting only so many be under way; relaxed ones are as many as buffers hold.
 
-use engine::WaitTime;
 use units::{Duration, Time};
 
 use super::stack::WritePlaces;
@@ -11,20 +10,16 @@ use super::stack::WritePlaces;
 /// Places of strictly ordered writes, if these are limited.
 pub(super) struct OrderedWrites {
     places: Option<WritePlaces>,
-    waited: WaitTime,
 }
 
 impl OrderedWrites {
     pub fn new(places: Option<usize>) -> Self {
-        Self { places: places.map(WritePlaces::new), waited: WaitTime::default() }
+        Self { places: places.map(WritePlaces::new) }
     }
 
     /// When a write that could leave at `at` finds a place.
     pub fn leaves(&mut self, at: Time) -> Time {
-        let Some(places) = &self.places else { return at };
-        let free = places.free_at(at);
-        self.waited.pass(at, free);
-        free
+        self.places.as_mut().map_or(at, |places| places.free_at(at))
     }
 
     /// It keeps its place until it is where all can see it, at `ordered`.
@@ -36,7 +31,7 @@ impl OrderedWrites {
 
     /// How long writes have waited for places until `now`; `None` if these are not limited.
     pub fn waited(&self, now: Time) -> Option<Duration> {
-        self.places.as_ref().map(|_| self.waited.until(now))
+        self.places.as_ref().map(|places| places.waited(now))
     }
 }
 

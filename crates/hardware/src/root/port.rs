@@ -64,6 +64,7 @@ pub struct RootPort {
     last_completion: Time,
     /// When the interconnect's link for its peers at other sockets is free.
     peer_link_free: Time,
+    peer_link_busy: Busy,
     /// When the last TLP forwarded to a peer leaves.
     last_to_peer: Time,
     /// How long its path for writes to peers has been occupied.
@@ -139,6 +140,7 @@ impl RootPort {
             ordered_to_peers: OrderedWrites::new(params.ordered_peer_writes),
             last_completion: Time::ZERO,
             peer_link_free: Time::ZERO,
+            peer_link_busy: Busy::default(),
             last_to_peer: Time::ZERO,
             peer_writes: Busy::default(),
             places: PostedPlaces::new(params.posted_places),
@@ -463,8 +465,15 @@ impl RootPort {
     pub(super) fn on_peer_link(&mut self, at: Time, bytes: u64) -> Time {
         let Some(rate) = self.params.peer_link else { return at };
         let all = LINE + bytes.next_multiple_of(LINE);
-        self.peer_link_free = at.max(self.peer_link_free) + rate.time_for(Bytes::new(all));
+        let (begin, time) = (at.max(self.peer_link_free), rate.time_for(Bytes::new(all)));
+        self.peer_link_busy.add(begin, time);
+        self.peer_link_free = begin + time;
         self.peer_link_free
+    }
+
+    /// How long its peers' link of the interconnect has been occupied until `now`; `None` if they have all of it.
+    pub fn peer_link_busy(&self, now: Time) -> Option<Duration> {
+        self.params.peer_link.map(|_| self.peer_link_busy.until(now))
     }
 
     /// Lets time pass between the pieces of writes to peers.

@@ -1,6 +1,7 @@
 //! I/O stacks: groups of lanes whose root ports share the places for lines that devices write.
 
-use units::Time;
+use engine::WaitTime;
+use units::{Duration, Time};
 
 use crate::memory::NodeId;
 
@@ -42,16 +43,24 @@ pub(super) struct WritePlaces {
     /// When each place becomes free.
     free: Box<[Time]>,
     oldest: usize,
+    waited: WaitTime,
 }
 
 impl WritePlaces {
     pub fn new(places: usize) -> Self {
-        Self { free: vec![Time::ZERO; places.max(1)].into(), oldest: 0 }
+        Self { free: vec![Time::ZERO; places.max(1)].into(), oldest: 0, waited: WaitTime::default() }
     }
 
-    /// When a place is free for a line that arrives at `at`.
-    pub fn free_at(&self, at: Time) -> Time {
-        at.max(self.free[self.oldest])
+    /// When a place is free for a line that arrives at `at` and waits for it.
+    pub fn free_at(&mut self, at: Time) -> Time {
+        let free = at.max(self.free[self.oldest]);
+        self.waited.pass(at, free);
+        free
+    }
+
+    /// How long lines have waited for places until `now`.
+    pub fn waited(&self, now: Time) -> Duration {
+        self.waited.until(now)
     }
 
     /// Holds the oldest place until the line has been accepted at `taken`.

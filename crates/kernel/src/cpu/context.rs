@@ -57,7 +57,7 @@ pub(crate) struct Context {
     /// Work computed but not yet accounted, in order: time is accounted once it has passed.
     owed: RefCell<Vec<(Part, Duration)>>,
     /// Resolves when the store buffer has room again.
-    room: RefCell<Option<Completion<()>>>,
+    room: RefCell<Option<(Completion<()>, Time)>>,
     pub task: RefCell<Weak<Task>>,
     /// NUMA memory policy of the task.
     policy: Cell<Policy>,
@@ -264,17 +264,19 @@ impl Context {
         let mut room = self.room.borrow_mut();
         if room.is_none() {
             let (core, most) = (self.core.get(), usize::from(self.cores.params.store_buffer));
-            *room = self.cores.ground.stores_pending_at_most(core, most);
+            let completion = self.cores.ground.stores_pending_at_most(core, most);
+            *room = completion.map(|completion| (completion, self.cores.now()));
             if room.is_some() {
                 self.hold(true);
             }
         }
-        if let Some(completion) = &mut *room {
+        if let Some((completion, since)) = &mut *room {
             if Pin::new(completion).poll(context).is_pending() {
                 self.open_hold();
                 self.remember(context);
                 return Poll::Pending;
             }
+            self.cores.note_stall(self.core.get(), self.cores.now().since(*since));
             *room = None;
             self.hold(false);
         }

@@ -13,7 +13,7 @@ use std::rc::{Rc, Weak};
 
 use engine::{Handle, Trace};
 use hardware::Fabric;
-use platform::cpu::{CpuId, Node, Part};
+use platform::cpu::{Cpu, CpuId, Node, Part};
 use platform::mmio::Store;
 use units::{Duration, Time};
 
@@ -54,6 +54,8 @@ pub(crate) struct Core {
     into_idle: Cell<Option<IdleSwitch>>,
     /// What such switches took, and leaving the idle loop.
     idling: Cell<Duration>,
+    /// Time in which it waited for devices: for what a load reads, and for room for stores.
+    stalled: Cell<Duration>,
     pub timers: CoreTimers,
 }
 
@@ -68,6 +70,7 @@ impl Core {
             interrupted: Cell::default(),
             into_idle: Cell::new(None),
             idling: Cell::default(),
+            stalled: Cell::default(),
             timers: CoreTimers::default(),
         }
     }
@@ -236,6 +239,26 @@ impl Cores {
         let core = self.get(id);
         self.settle_account(core);
         core.idling.get()
+    }
+
+    /// Time in which a core waited for devices.
+    pub fn stalled(&self, id: CpuId) -> Duration {
+        self.get(id).stalled.get()
+    }
+
+    /// Counts a wait of a core for a device.
+    fn note_stall(&self, id: CpuId, time: Duration) {
+        let stalled = &self.get(id).stalled;
+        stalled.set(stalled.get() + time);
+    }
+
+    /// Waits for a device's answer while the core stalls.
+    pub async fn stall_on_device<T>(&self, cpu: &Cpu, answer: impl Future<Output = T>) -> T {
+        cpu.sync().await;
+        let since = cpu.now();
+        let answer = cpu.stall_on(answer).await;
+        self.note_stall(cpu.id(), cpu.now().since(since));
+        answer
     }
 
     /// Time of a core's interrupts, handlers and deferred work.

@@ -13,7 +13,7 @@ use units::{Bytes, Duration, HostPhysical, Time};
 use super::convert;
 use super::host::{HostGround, core_id};
 use super::store_buffer::StoreBuffer;
-use super::{MemoryGround, Swept};
+use super::{LineWaits, MemoryGround, Swept};
 
 fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
     let first = at.0 & !(LINE - 1);
@@ -49,8 +49,7 @@ struct Accesses<'a, 'w> {
     now: Time,
     /// When the last load is complete.
     loaded: Time,
-    /// How long it has waited for lines that its own caches did not have.
-    waited: Duration,
+    waited: LineWaits,
 }
 
 impl Accesses<'_, '_> {
@@ -70,14 +69,14 @@ impl Accesses<'_, '_> {
     /// Goes on once a line or a place for one is there.
     #[inline]
     fn go_on_at(&mut self, when: Time) {
-        self.waited += when.since(self.now);
+        self.waited.places += when.since(self.now);
         self.now = when;
     }
 
     /// Counts the wait for the data of all loads, as far as it is longer than one for the core's own caches.
     #[inline]
     fn count_data(&mut self) {
-        self.waited += self.loaded.since(self.now + self.own);
+        self.waited.data += self.loaded.since(self.now + self.own);
     }
 
     /// Stores `bytes` of a line through the store buffer, with data that is ready at `data`. The next access is one
@@ -139,7 +138,7 @@ impl HostGround {
             if stores.borrow_mut().begin(now) {
                 host.memory.interrupt(id, now);
             }
-            let (misses, loaded, waited) = (None, now, Duration::ZERO);
+            let (misses, loaded, waited) = (None, now, LineWaits::default());
             let mut accesses = Accesses { host, cx, stores, id, own, issue, misses, now, loaded, waited };
             let done = run(&mut accesses);
             self.count_wait(core, accesses.waited);
@@ -147,11 +146,13 @@ impl HostGround {
         })
     }
 
-    fn count_wait(&self, core: CpuId, time: Duration) {
+    fn count_wait(&self, core: CpuId, more: LineWaits) {
         let waited = &self.waited[usize::from(core.0)];
-        let mut sum = waited.get();
-        sum.add(self.hw.now(), time);
-        waited.set(sum);
+        let (mut sums, now) = (waited.get(), self.hw.now());
+        for (sum, time) in sums.iter_mut().zip([more.places, more.data]) {
+            sum.add(now, time);
+        }
+        waited.set(sums);
     }
 
     fn write(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8], op: CoreOp) -> Time {
@@ -201,7 +202,7 @@ impl MemoryGround for HostGround {
             let _ = accesses.host.memory.bytes_mut().write(convert::physical(at), from);
             let done = accesses.own_line(line_of(at, 0), CoreOp::Store);
             accesses.note_fills();
-            accesses.waited += done.since(accesses.now + accesses.own);
+            accesses.waited.data += done.since(accesses.now + accesses.own);
             done
         })
     }
@@ -236,12 +237,15 @@ impl MemoryGround for HostGround {
     }
 
     fn complete(&self, core: CpuId, swept: Swept) -> Time {
-        self.count_wait(core, swept.loaded.since(swept.issued + self.own_hit));
+        let data = swept.loaded.since(swept.issued + self.own_hit);
+        self.count_wait(core, LineWaits { data, ..LineWaits::default() });
         swept.loaded
     }
 
-    fn waited(&self, core: CpuId) -> Duration {
-        self.waited[usize::from(core.0)].get().until(self.hw.now())
+    fn waited(&self, core: CpuId) -> LineWaits {
+        let sums = self.waited[usize::from(core.0)].get();
+        let [places, data] = sums.map(|sum| sum.until(self.hw.now()));
+        LineWaits { places, data }
     }
 
     fn set_prefetchers(&self, core: CpuId, on: bool) {

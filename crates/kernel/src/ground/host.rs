@@ -27,8 +27,8 @@ pub struct HostGround {
     host: HostId,
     /// Store buffers, by core.
     pub(super) stores: Vec<RefCell<StoreBuffer>>,
-    /// By core: how long it has waited for lines.
-    pub(super) waited: Vec<Cell<Busy>>,
+    /// By core: how long it has waited for places of lines, and for their data.
+    pub(super) waited: Vec<Cell<[Busy; 2]>>,
     /// Interval between accesses to consecutive lines.
     pub(super) issue: Duration,
     /// Longest hit latency of the core's own caches.

@@ -74,6 +74,15 @@ pub struct Swept {
     pub loaded: Time,
 }
 
+/// How long a core has waited for lines that its own caches did not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LineWaits {
+    /// For a place: fill buffers, the super queue or the store buffer were full.
+    pub places: Duration,
+    /// For the data of loads that the next step needs, when nothing was left to do.
+    pub data: Duration,
+}
+
 /// Memory, as seen by cores.
 pub trait MemoryGround {
     /// A core reads. Returns when all data has arrived.
@@ -99,8 +108,8 @@ pub trait MemoryGround {
     }
 
     /// How long a core has waited for lines that its own caches did not have.
-    fn waited(&self, _core: CpuId) -> Duration {
-        Duration::ZERO
+    fn waited(&self, _core: CpuId) -> LineWaits {
+        LineWaits::default()
     }
 
     /// Switches a core's prefetchers on or off, if its software may.

@@ -28,7 +28,7 @@ use crate::block::{Block, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
 use crate::dma::{Dma, DmaMode, DmaParams, Iommu};
-use crate::ground::{Ground, HostGround};
+use crate::ground::{Ground, HostGround, LineWaits};
 use crate::irq::{Apics, IrqCounters, Irqs, Softirqs};
 use crate::mm::{NodeMemory, Pins};
 use crate::net::inet::Stack;
@@ -334,8 +334,13 @@ impl Kernel {
         self.inner.cores.idling(cpu)
     }
 
+    /// How long a core has waited for devices: for what its loads read, and for room for its stores.
+    pub fn waited_for_devices(&self, cpu: CpuId) -> Duration {
+        self.inner.cores.stalled(cpu)
+    }
+
     /// How long a core has waited for lines that its own caches did not have.
-    pub fn waited_for_lines(&self, cpu: CpuId) -> Duration {
+    pub fn waited_for_lines(&self, cpu: CpuId) -> LineWaits {
         self.inner.cores.ground.waited(cpu)
     }
 

@@ -98,7 +98,7 @@ impl Backend for Own {
             cpu.work(self.cores.costs.mmio_write);
             cpu.sync().await;
             let answer = self.cores.ground.config_read(cpu.id(), self.bdf, register & !3);
-            let data = cpu.stall_on(answer).await.unwrap_or_default();
+            let data = self.cores.stall_on_device(cpu, answer).await.unwrap_or_default();
             data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
         })
     }
@@ -109,7 +109,7 @@ impl Backend for Own {
             cpu.sync().await;
             let answer = self.cores.ground.config_write(cpu.id(), self.bdf, register & !3, value, enables);
             // Configuration writes are non-posted: the core waits for their completion.
-            let _ = cpu.stall_on(answer).await;
+            let _ = self.cores.stall_on_device(cpu, answer).await;
         })
     }
 

@@ -88,9 +88,14 @@ fn pieces(at: PhysAddr, length: usize, unit: u64) -> impl Iterator<Item = std::o
 }
 
 /// Waits for a line and copies the requested part; all ones if nothing answered.
-async fn arrived(cpu: &Cpu, (lead, access): (usize, Option<Completion<Vec<u8>>>), into: &mut [u8]) {
+async fn arrived(
+    cores: &Cores,
+    cpu: &Cpu,
+    (lead, access): (usize, Option<Completion<Vec<u8>>>),
+    into: &mut [u8],
+) {
     let data = match access {
-        Some(access) => cpu.stall_on(access).await.unwrap_or_default(),
+        Some(access) => cores.stall_on_device(cpu, access).await.unwrap_or_default(),
         None => Vec::new(),
     };
     into.fill(0xff);
@@ -141,7 +146,7 @@ impl MmioOps for Region {
                 if under_way.len() == most
                     && let Some((piece, data)) = under_way.pop_front()
                 {
-                    arrived(cpu, data, &mut into[piece]).await;
+                    arrived(&self.cores, cpu, data, &mut into[piece]).await;
                 }
                 cpu.cycles(self.cores.params.issue.get()).await;
                 let at = (self.base + offset + piece.start as u64).align_down(LINE);
@@ -150,7 +155,7 @@ impl MmioOps for Region {
                 under_way.push_back((piece, (lead, access)));
             }
             for (piece, data) in under_way {
-                arrived(cpu, data, &mut into[piece]).await;
+                arrived(&self.cores, cpu, data, &mut into[piece]).await;
             }
         })
     }
@@ -184,7 +189,7 @@ impl Region {
         let access = self.cores.ground.read_device(cpu.id(), at, into.len());
         into.fill(0xff);
         if let Some(access) = access {
-            let data = cpu.stall_on(access).await.unwrap_or_default();
+            let data = self.cores.stall_on_device(cpu, access).await.unwrap_or_default();
             let length = data.len().min(into.len());
             into[..length].copy_from_slice(&data[..length]);
         }
@@ -246,7 +251,7 @@ impl Region {
             self.cores.store(cpu.id(), cpu.now(), Store::Barrier);
             if let Some(accepted) = self.cores.ground.stores_pending_at_most(cpu.id(), 0) {
                 // The core owns the completer, so it cannot go away.
-                let _ = cpu.stall_on(accepted).await;
+                let _ = self.cores.stall_on_device(cpu, accepted).await;
             }
         }
     }

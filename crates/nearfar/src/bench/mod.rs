@@ -291,7 +291,8 @@ impl Bench {
         start(&simulation, host, (card, FIRST_SLOT), port, &buffer, run, plan.told, address_seed)?;
         let count = |simulation: &Simulation<Fabric>| {
             let now = simulation.now();
-            let place = CountedDevice { name: "card0", endpoint: card, nic: None };
+            let sends_at_wire_speed = topology::sends_at_wire_speed(&self.card);
+            let place = CountedDevice { name: "card0", endpoint: card, nic: None, sends_at_wire_speed };
             let reading = simulation.with(|fabric, _| Reading::of_hardware(fabric, host, &[place], &[], now));
             Moment::new(now, vec![(self.machine.name.clone(), reading)])
         };

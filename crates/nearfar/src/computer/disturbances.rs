@@ -44,16 +44,23 @@ impl Disturbances<'_> {
     /// Replays after bit errors, of all TLPs, and retraining, of the time.
     fn links(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        for way in ["up", "down"] {
-            let words = if way == "up" { "to the host" } else { "to the device" };
-            for place in self.places(&format!("link-{way}-replays")) {
-                let tlps = self.host.sum(&format!("{place}/link-{way}-tlps/"));
-                let replays = self.host.of(&format!("{place}/link-{way}-replays"));
-                let rejected = self.host.of(&format!("{place}/link-{way}-rejected")).max(replays);
+        let ways = [
+            ("link-up", "link", "to the host"),
+            ("link-down", "link", "to the device"),
+            ("uplink-up", "uplink", "to the host"),
+            ("uplink-down", "uplink", "from the host"),
+            ("cable-out", "cable", "outwards"),
+            ("cable-in", "cable", "inwards"),
+        ];
+        for (way, link, words) in ways {
+            for place in self.places(&format!("{way}-replays")) {
+                let tlps = self.host.sum(&format!("{place}/{way}-tlps/"));
+                let replays = self.host.of(&format!("{place}/{way}-replays"));
+                let rejected = self.host.of(&format!("{place}/{way}-rejected")).max(replays);
                 let share = rejected as f64 / (tlps + rejected).max(1) as f64;
                 if share > TOLD {
                     notes.push(format!(
-                        "bit errors on the link of {}'s {place}, {words}: {replays} replays, {:.1} % of its TLPs were sent again",
+                        "bit errors on the {link} of {}'s {place}, {words}: {replays} replays, {:.1} % of its TLPs were sent again",
                         self.host.host,
                         100.0 * share
                     ));

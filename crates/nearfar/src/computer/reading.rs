@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use hardware::Fabric;
-use machine::{DeviceSetup, HostSetup};
+use machine::{DeviceFile, DeviceSetup, HostSetup};
 use units::Time;
 
 use super::host::Computer;
 use crate::counters::{CountedDevice, CountedSwitch, Reading};
+use crate::topology;
 
 /// Names of a host's devices, as counters have them: what the scenario calls them, or their kind and a number.
 pub(crate) fn device_names(host: &HostSetup) -> Vec<String> {
@@ -30,7 +31,11 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
         .zip(host.devices.iter().zip(&setup.devices))
         .map(|(name, (&endpoint, device))| {
             let nic = device.kind.nic().and_then(|nic| Some((handle(endpoint)?, nic)));
-            CountedDevice { name, endpoint, nic }
+            let sends_at_wire_speed = match &device.kind {
+                DeviceFile::Card(part) => topology::sends_at_wire_speed(part),
+                _ => false,
+            };
+            CountedDevice { name, endpoint, nic, sends_at_wire_speed }
         })
         .collect();
     let switches = setup.switches.iter().zip(&host.switches);

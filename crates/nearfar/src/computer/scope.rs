@@ -59,7 +59,9 @@ impl<'a> Scope<'a> {
             Some(names) => names.iter().for_each(|name| own.add_opened(entry, name)),
             None => own.add_all_devices(entry.host),
         }
-        for address in addresses(&entry.command) {
+        // Its addresses are those of rules.
+        let is_setting = entry.command.split_whitespace().any(|word| word == "ethtool");
+        for address in addresses(&entry.command).filter(|_| !is_setting) {
             own.add_way_to(entry, address);
             own.add_peer(serves, address);
         }
@@ -281,15 +283,40 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Whether a NIC is at the other end of a cable in use: it has the same wire.
+    fn has_far_end(&self, host: usize, nic: &str) -> bool {
+        let is_it = |end: &PortSetup| match *end {
+            PortSetup::Host(at, device, _) if at == host => {
+                super::reading::device_names(&self.setup.hosts[at])[device] == nic
+            }
+            _ => false,
+        };
+        let is_used = |end: &PortSetup| match *end {
+            PortSetup::Host(at, device, _) => {
+                self.hosts.get(&at).is_some_and(|own| own.devices.contains(&device))
+            }
+            _ => false,
+        };
+        let is_its = |[a, b]: &[PortSetup; 2]| is_it(a) && is_used(b) || is_it(b) && is_used(a);
+        self.setup.network.cables.iter().any(|cable| is_its(&cable.ends))
+    }
+
     /// Whether a resource of a host is part of it.
     pub fn has(&self, host: &str, resource: &Resource) -> bool {
         let number = self.setup.hosts.iter().position(|described| described.name == host);
+        if resource.kind == Kind::Wire
+            && number.is_some_and(|number| {
+                self.has_far_end(number, resource.owner().split(':').next().unwrap_or_default())
+            })
+        {
+            return true;
+        }
         let Some((number, own)) = number.and_then(|number| Some((number, self.hosts.get(&number)?))) else {
             return false;
         };
         let of_reader = matches!(
             resource.kind,
-            Kind::Core | Kind::Lines | Kind::Invalidations | Kind::Ring | Kind::Moderation
+            Kind::Core | Kind::Lines | Kind::Data | Kind::Invalidations | Kind::Ring | Kind::Moderation
         );
         if of_reader && self.pausing.contains(&number) {
             return false;
@@ -299,7 +326,7 @@ impl<'a> Scope<'a> {
         let numbered = |prefix: &str| owner.strip_prefix(prefix).and_then(|number| number.parse().ok());
         let sockets = |one: &str| one.strip_prefix("socket").and_then(|number| number.parse().ok());
         match resource.kind {
-            Kind::Core | Kind::Lines | Kind::Invalidations => own
+            Kind::Core | Kind::Lines | Kind::Data | Kind::Invalidations => own
                 .cores
                 .as_ref()
                 .is_none_or(|cores| numbered("core").is_none_or(|core: u32| cores.contains(&(core as u16)))),

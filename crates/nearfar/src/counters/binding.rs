@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use units::Duration;
 
 use super::read::{LACKED, credits_in_words};
 use super::{Counter, HostCounters, OfferedLoad, Window};
@@ -50,9 +51,10 @@ pub enum Kind {
     Ring,
     /// Invalidations that a core waits for: for the IOMMU's queue, which one core at a time has, and its answer.
     Invalidations,
-    /// Lines that a core waits for, which its own caches do not have: fill buffers and places of the super queue are
-    /// full, or each load needs the one before it.
+    /// Places for lines that a core's own caches do not have: fill buffers, the super queue or the store buffer are full.
     Lines,
+    /// Data of lines that a core's next step needs: more places would not bring them sooner, so they bind nothing.
+    Data,
     /// A core's time, whatever it does.
     Core,
     /// Interrupts that a NIC holds back, to tell of several packets with one.
@@ -80,6 +82,7 @@ impl Kind {
             Self::Tags => "tags",
             Self::Ring => "ring",
             Self::Lines => "lines",
+            Self::Data => "data",
             Self::Core => "core",
             Self::Moderation => "moderation",
         }
@@ -101,6 +104,7 @@ impl Kind {
                 | Self::Tags
                 | Self::Invalidations
                 | Self::Lines
+                | Self::Data
                 | Self::Moderation
         )
     }
@@ -110,6 +114,8 @@ impl Kind {
     const fn full(self) -> f64 {
         match self {
             // A share of time with waiters, or of used entries: drivers keep some free.
+            // What else the core does is hidden behind it.
+            Self::Lines => 0.5,
             kind if kind.is_waited_for() => 0.75,
             Self::Ring => 0.75,
             // It sleeps between batches.
@@ -195,6 +201,14 @@ impl Resource {
             Kind::RootPort if part == "peer-writes" => {
                 format!("the path to other devices in {host}'s root {owner}")
             }
+            Kind::RootPort if part == "peer-link" => {
+                format!(
+                    "the link between sockets that devices below {host}'s root {owner} use to reach others"
+                )
+            }
+            Kind::RootPort if owner.starts_with("stack") => {
+                format!("places for writes to memory in {host}'s I/O {owner}")
+            }
             Kind::RootPort if part == "ordered-writes" => {
                 format!("the order of writes to memory at {host}'s root {owner}, which are not relaxed")
             }
@@ -222,7 +236,8 @@ impl Resource {
             Kind::Tags => format!("the tags of {host}'s {owner}"),
             Kind::Ring if part == RX_RING => format!("the receive buffers of {host}'s {owner}"),
             Kind::Ring => format!("{host}'s {owner}, its {}", part.replace("-ring", " ring ")),
-            Kind::Lines => format!("the lines that {host}'s {owner} needs"),
+            Kind::Lines => format!("places for the lines that {host}'s {owner} needs"),
+            Kind::Data => format!("the data of lines that {host}'s {owner} needs"),
             Kind::Core => format!("{host}'s {owner}"),
             Kind::Moderation => format!("interrupts that {host}'s {owner} holds back (moderation)"),
         }
@@ -350,24 +365,54 @@ impl fmt::Display for Binding {
 /// A resource on the path, with its host.
 type Candidate<'a> = (&'a str, &'a Resource);
 
-/// Resources on the path that can bind. A core that does nothing but wait for lines is busy, but a faster one would
-/// wait as long.
-fn candidates(hosts: &[HostCounters]) -> Vec<Candidate<'_>> {
+/// Resources on the path that can bind. Of a core that waits for lines, what takes the most of its time counts: its own work, places
+/// for lines, or their data, which binds nothing.
+fn candidates<'a>(hosts: &'a [HostCounters], overrun: &BTreeSet<(&str, &str)>) -> Vec<Candidate<'a>> {
     let mut all = Vec::new();
     for host in hosts {
-        let only_waits = |core: &Resource| {
-            let is_its = |other: &&Resource| other.kind == Kind::Lines && other.place == core.place;
-            core.kind == Kind::Core && host.resources.iter().find(is_its).is_some_and(Resource::is_full)
+        let share = |kind: Kind, place: &str| {
+            let is_its = |other: &&Resource| (other.kind, &*other.place) == (kind, place);
+            host.resources.iter().find(is_its).map_or(0.0, |other| other.share)
         };
-        let counts = |one: &&Resource| one.on_path && one.share > 0.0 && !only_waits(one);
+        let is_less = |one: &Resource| {
+            let [core, places, data] =
+                [Kind::Core, Kind::Lines, Kind::Data].map(|kind| share(kind, &one.place));
+            let own = core - places - data;
+            match one.kind {
+                Kind::Core => own < places.max(data),
+                Kind::Lines => places < own.max(data),
+                kind => kind == Kind::Data,
+            }
+        };
+        let counts = |one: &&Resource| one.on_path && one.share > 0.0 && !is_less(one);
         all.extend(host.resources.iter().filter(counts).map(|one| (host.host.as_str(), one)));
     }
+    all.retain(|(host, one)| !(one.kind == Kind::Wire && overrun.contains(&(*host, &*one.place))));
     // Interrupts are also held back of a core that is still at work on earlier packets, and then it costs nothing.
     let works = |(_, one): &Candidate<'_>| !one.kind.is_waited_for() && one.share >= MODERATED;
     if all.iter().any(works) {
         all.retain(|(_, one)| one.kind != Kind::Moderation);
     }
     all
+}
+
+/// Wires that bring more than their receiver takes, by host and place: a good part is dropped, which no sender has taken for
+/// congestion. What keeps the receiver from more is not the wire.
+fn overrun(hosts: &[HostCounters]) -> BTreeSet<(&str, &str)> {
+    const GOOD_PART: f64 = 0.1;
+    let drops = |host: &HostCounters, nic: &str| {
+        let of = |what: &str| host.of(&format!("{nic}/{what}")) as f64;
+        let (dropped, taken) = (of("rx-no-buffer") + of("rx-overflow"), of("rx-frames"));
+        dropped > GOOD_PART * (dropped + taken)
+    };
+    let of_host = |host| {
+        let HostCounters { host: name, resources, .. }: &HostCounters = host;
+        let is_overrun = move |one: &&Resource| {
+            one.kind == Kind::Wire && one.parts().1 == "rx" && drops(host, one.owner())
+        };
+        resources.iter().filter(is_overrun).map(move |one| (name.as_str(), one.place.as_str()))
+    };
+    hosts.iter().flat_map(of_host).collect()
 }
 
 /// Share of time from which on something works so much that moderation of interrupts is by the way.
@@ -383,6 +428,16 @@ const WORKS: f64 = 0.9;
 fn errors<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     const SHOW: f64 = 0.5;
     all.iter().find(|(_, one)| one.kind == Kind::Replays && one.share >= SHOW).copied()
+}
+
+/// Bit errors, if credits are waited for because of these: what is sent again takes the credits of what is not.
+fn damaged<'a>(all: &[Candidate<'a>], (host, credits): Candidate<'a>) -> Option<Candidate<'a>> {
+    const GOOD_PART: f64 = 0.5;
+    let is_its = |(other, one): &&Candidate<'_>| {
+        let is_same = (*other, &one.place) == (host, &credits.place);
+        one.kind == Kind::Replays && is_same && one.share >= GOOD_PART * credits.share
+    };
+    all.iter().find(is_its).copied().or_else(|| errors(all))
 }
 
 /// A core with less time to spare than a server that is not full, either.
@@ -492,7 +547,8 @@ fn full<'a>(all: &[Candidate<'a>], own: &str) -> Option<Candidate<'a>> {
             let tie = if kind == Kind::Credits { TIE } else { 0.0 };
             let server =
                 busiest(all).filter(|(_, one)| one.share >= NEARLY_FULL && one.share + tie >= full.1.share);
-            server.map(|server| busier_core(all, server).unwrap_or(server))
+            let damaged = Some(full).filter(|_| kind == Kind::Credits).and_then(|full| damaged(all, full));
+            damaged.or_else(|| server.map(|server| busier_core(all, server).unwrap_or(server)))
         }
         _ => None,
     };
@@ -515,7 +571,8 @@ fn nearly<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
         let is_its = |(other, link): &&Candidate<'_>| {
             (*other, link.kind, &link.place) == (*host, Kind::Link, &credits.place)
         };
-        all.iter().find(is_its).is_some_and(|(_, link)| link.share + TIE >= credits.share)
+        let link = all.iter().find(is_its).map_or(0.0, |(_, link)| link.share);
+        link + TIE >= credits.share && credits.share >= WORKS * link
     };
     let of_core = |host: &str, core: &Resource, kind: Kind| {
         let is_its =
@@ -548,7 +605,9 @@ fn starved(hosts: &[HostCounters]) -> Option<(String, Resource)> {
     const SLOWS: f64 = 0.001;
     let of_host = |host: &HostCounters| {
         let rings = host.counters.iter().filter(|counter| counter.name.ends_with("/rx-no-buffer"));
-        let is_used = |place: &str| host.resources.iter().any(|one| one.on_path && one.owner() == place);
+        let is_used = |place: &str| {
+            host.resources.iter().any(|one| one.on_path && one.owner() == place && one.kind != Kind::Wire)
+        };
         let ring = |counter: &Counter| {
             let (place, dropped) = (counter.place(), counter.value as f64);
             let share = dropped / (dropped + host.of(&format!("{place}/rx-frames")) as f64);
@@ -563,15 +622,20 @@ fn starved(hosts: &[HostCounters]) -> Option<(String, Resource)> {
 
 /// What was full in parts of a window, longest first; none if these make up little of it. What `are_whole` measurements binds
 /// may also be nearly full.
-pub(super) fn phases(slices: &[(f64, Vec<HostCounters>)], own: &str, are_whole: bool) -> Vec<Phase> {
+pub(super) fn phases(
+    slices: &[(f64, Vec<HostCounters>)],
+    (whole, own): (&[HostCounters], &str),
+    are_whole: bool,
+) -> Vec<Phase> {
     /// Parts of a window that are shorter are by the way.
     const SHORTEST: f64 = 0.1;
     /// Less of a window does not explain it.
     const LEAST: f64 = 0.6;
     let mut found: Vec<Phase> = Vec::new();
     let mut places: BTreeSet<(String, String)> = BTreeSet::new();
+    let overrun = overrun(whole);
     for (length, hosts) in slices {
-        let all = candidates(hosts);
+        let all = candidates(hosts, &overrun);
         // While nothing else is to be done, interrupts are often held back.
         let bound = full(&all, own).or_else(|| nearly(&all).filter(|_| are_whole));
         let bound = bound.filter(|(_, one)| one.kind != Kind::Moderation);
@@ -615,7 +679,8 @@ fn bottleneck<'a>(
     // What is waited for while one server works, and then while another one does, is waited for because of both.
     let is_worked = |one: &Resource| {
         let served = window.phases.iter().filter(|phase| phase.resource.kind.is_server());
-        one.kind.is_waited_for() && served.map(|phase| phase.of_time).sum::<f64>() + TIE >= one.share
+        let is_caused = one.kind.is_waited_for() && one.kind != Kind::Replays;
+        is_caused && served.map(|phase| phase.of_time).sum::<f64>() + TIE >= one.share
     };
     let throughout = throughout.filter(|(_, one)| !is_worked(one));
     let phases = if throughout.is_some() { &[][..] } else { &window.phases[..] };
@@ -634,11 +699,18 @@ fn lacked(window: &Window, host: &str, one: &Resource) -> String {
     all.max().map_or_else(String::new, |(_, credits)| credits)
 }
 
+/// What takes less time than this is over before anything fills.
+const SHORTEST: Duration = Duration::from_ns(1_000);
+
 /// Finds the bottleneck of a window of a program on host `own`.
 pub(super) fn of(window: &Window, own: &str) -> Binding {
-    let all = candidates(&window.hosts);
+    let all = candidates(&window.hosts, &overrun(&window.hosts));
     let offered = window.offered.clone();
-    let (what, phases) = if offered.is_some() { Default::default() } else { bottleneck(window, &all, own) };
+    let is_long = window.length >= SHORTEST;
+    let (what, phases) = match offered.is_none() && is_long {
+        true => bottleneck(window, &all, own),
+        false => Default::default(),
+    };
     let is_alike = |(host, one): &&Candidate<'_>| {
         what.is_some_and(|(of, what)| of == *host && (what.is(one) || what.is_like(one)))
     };

@@ -233,7 +233,7 @@ impl Window {
 
     /// Finds what was full in parts of it, which `slices` have with their lengths; each may be a measurement of its own.
     pub(crate) fn find_phases(&mut self, slices: &[(f64, Vec<HostCounters>)], own: &str, are_whole: bool) {
-        self.phases = binding::phases(slices, own, are_whole);
+        self.phases = binding::phases(slices, (&self.hosts, own), are_whole);
     }
 
     /// Several windows of the same hosts as one.

@@ -7,7 +7,7 @@ use hardware::iommu::Iommu;
 use hardware::link::{DirectionCounters, Lacked, LinkId, Side};
 use hardware::memory::{ByCause, CacheCounters, Cause, MemorySystem};
 use hardware::root::HostId;
-use kernel::{BlockDevice, Kernel, NetTotals};
+use kernel::{BlockDevice, Kernel, LineWaits, NetTotals};
 use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex, StageKind};
 use platform::ethernet::EthernetPort;
@@ -31,6 +31,8 @@ pub struct CountedDevice<'a> {
     pub endpoint: EndpointId,
     /// For a NIC: its counters, its Ethernet settings and its packet rate limit.
     pub nic: Option<(&'a NicHandle, &'a machine::Nic)>,
+    /// Whether what its transmit path does is the time of its link.
+    pub sends_at_wire_speed: bool,
 }
 
 /// What comes between a link and the credits that its TLPs have lacked.
@@ -249,6 +251,10 @@ impl Reading {
             let peers = port.peer_writes_busy(now);
             reading.time(format!("port{number}/peer-writes-busy"), peers);
             reading.used(Kind::RootPort, format!("port{number}/peer-writes"), 1, peers.as_ps().into());
+            if let Some(busy) = port.peer_link_busy(now) {
+                reading.time(format!("port{number}/peer-link-busy"), busy);
+                reading.used(Kind::RootPort, format!("port{number}/peer-link"), 1, busy.as_ps().into());
+            }
             for (what, waited) in
                 ["ordered-writes", "ordered-peer-writes"].into_iter().zip(port.ordered_writes_waited(now))
             {
@@ -256,6 +262,10 @@ impl Reading {
                 reading.time(format!("port{number}/{what}-waited"), waited);
                 reading.used(Kind::RootPort, format!("port{number}/{what}"), 1, waited.as_ps().into());
             }
+        }
+        for (number, waited) in host.stacks_waited(now).enumerate() {
+            reading.time(format!("stack{number}/writes-waited"), waited);
+            reading.used(Kind::RootPort, format!("stack{number}/writes"), 1, waited.as_ps().into());
         }
         for (number, ways) in host.quadrants_busy(now).enumerate() {
             for (way, busy) in ["reads", "writes"].into_iter().zip(ways) {
@@ -293,12 +303,16 @@ impl Reading {
             // IOMMU.
             let idling = kernel.idling(CpuId(core));
             self.time(format!("core{core}/idling"), idling);
-            let idle = times.of(Part::Poll) + unmapping + idling;
+            let devices = kernel.waited_for_devices(CpuId(core));
+            self.time(format!("core{core}/devices-waited"), devices);
+            let idle = times.of(Part::Poll) + unmapping + idling + devices;
             let works = times.total().saturating_sub(idle);
+            let LineWaits { places, data } = kernel.waited_for_lines(CpuId(core));
+            self.time(format!("core{core}/lines-waited"), places + data);
+            self.time(format!("core{core}/line-places-waited"), places);
             self.used(Kind::Core, format!("core{core}"), 1, works.as_ps().into());
-            let waited = kernel.waited_for_lines(CpuId(core));
-            self.time(format!("core{core}/lines-waited"), waited);
-            self.used(Kind::Lines, format!("core{core}"), 1, waited.as_ps().into());
+            self.used(Kind::Lines, format!("core{core}"), 1, places.as_ps().into());
+            self.used(Kind::Data, format!("core{core}"), 1, data.as_ps().into());
         }
         let errors = kernel.pci_errors();
         for (what, count) in [
@@ -507,7 +521,7 @@ impl Reading {
                 self.time(format!("{name}/{way}-retraining"), each * retrains);
                 self.direction(&name, way, &endpoint.carried(&fabric.wires, port, sender, now));
             }
-            self.requester(&name, endpoint.core.requester(port), now);
+            self.requester(&name, endpoint.core.requester(port), place.sends_at_wire_speed, now);
         }
         for (number, &end) in endpoint.cables().iter().enumerate() {
             let name = if number == 0 { place.name.to_owned() } else { format!("{}:{number}", place.name) };
@@ -530,7 +544,7 @@ impl Reading {
         }
     }
 
-    fn requester(&mut self, name: &str, requester: &Requester, now: Time) {
+    fn requester(&mut self, name: &str, requester: &Requester, sends_at_wire_speed: bool, now: Time) {
         let counters = requester.counters();
         let fields = [
             ("dma-read", Unit::Bytes, counters.bytes_read),
@@ -556,7 +570,13 @@ impl Reading {
         ];
         for (stage, time) in stages {
             self.time(format!("{name}/busy/{stage}"), time);
-            self.used(Kind::Device, format!("{name}/{stage}"), 1, time.as_ps().into());
+            let link = format!("{name}/link-up");
+            let link = self.resources.iter_mut().find(|used| used.kind == Kind::Link && used.place == link);
+            match link.filter(|_| stage == "transmit" && sends_at_wire_speed) {
+                // The card leaves gaps on its link that no other use can fill.
+                Some(link) => link.busy_ps = link.busy_ps.max(time.as_ps().into()),
+                None => self.used(Kind::Device, format!("{name}/{stage}"), 1, time.as_ps().into()),
+            }
         }
     }
 

@@ -82,12 +82,16 @@ pub fn endpoint_params(part: &Part) -> EndpointParams {
     })
 }
 
+/// Whether what the card's transmit path does is the time of its link.
+pub fn sends_at_wire_speed(part: &Part) -> bool {
+    part.dma_engine.transmit.per_byte.value.is_zero()
+}
+
 /// Parameters of the card's data mover, on a link that takes `ps_per_wire_byte` per byte.
 fn mover_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> MoverParams {
     let engine = &part.dma_engine;
     let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
     let overhead: u32 = transmit.overhead.plain();
-    let on_path = per_byte(&transmit.per_byte);
     MoverParams {
         drain: plain!(drain => DrainParams {
             per_request, per_completion,
@@ -96,8 +100,10 @@ fn mover_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) ->
             granule
         }),
         transmit: plain!(transmit => TransmitParams {
-            // A path without its own rate runs at wire speed.
-            ps_per_byte: if on_path == 0 { ps_per_wire_byte.round() as u32 } else { on_path },
+            ps_per_byte: match sends_at_wire_speed(part) {
+                true => ps_per_wire_byte.round() as u32,
+                false => per_byte(&transmit.per_byte),
+            },
             overhead,
             long_overhead: overhead + narrow::<u32>(long_header_penalty),
             beat

@@ -29,7 +29,7 @@ use wire::pcie::{Generation, Width};
 
 pub use card::{
     CARD_IDS, attributes, card_params, completion_timeout, endpoint_params, endpoint_port, negotiate,
-    plug as plug_card,
+    plug as plug_card, sends_at_wire_speed,
 };
 pub use iommu::iommu_params;
 pub use memory::{memory_params, memory_ranges};

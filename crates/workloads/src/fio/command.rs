@@ -93,7 +93,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "disable_clat",
     "disable_lat",
     "disable_slat",
-    "do_verify",
     "error_dump",
     "eta",
     "eta-interval",

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use platform::block::Segment;
-use platform::cpu::Cpu;
+use platform::cpu::{Cpu, Part};
 use platform::kernel::Kernel;
 use platform::memory::Policy;
 use platform::storage::{BlockFile, IoCompletions, IoDone, IoRequest};
@@ -234,10 +234,11 @@ impl Job {
         Ok(())
     }
 
-    /// Waits between requests: the first part as work, the rest asleep.
+    /// Waits between requests: the first part spinning, the rest asleep.
     async fn think(&self, cpu: &Cpu, time: Duration) {
         let spun = self.options.thinktime_spin.min(time);
         if spun > Duration::ZERO {
+            let _part = cpu.book(Part::Poll);
             cpu.stall(spun);
             cpu.sync().await;
         }

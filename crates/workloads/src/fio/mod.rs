@@ -209,7 +209,7 @@ impl Program for Fio {
                     let own: Vec<Rc<dyn BlockFile>> = own.map(|n| Rc::clone(&files[n])).collect();
                     let seed = options.randseed.unwrap_or(environment.seed);
                     let environment = Environment { seed, ..environment.clone() };
-                    if options.verify.is_some() {
+                    if options.verifies() {
                         let range = options.range(0, own[0].bytes(), own[0].block_bytes().into())?;
                         let (tally, bytes) =
                             verify::run(options, &cpu, &environment, &*own[0], range).await?;

@@ -227,6 +227,9 @@ pub(super) struct JobOptions {
     /// and range has written.
     #[arg(long, value_parser = ["pattern", "meta", "md5", "crc64", "crc32c", "crc32c-intel", "crc32", "crc16", "crc7", "xxhash", "sha512", "sha256", "sha1", "sha3-224", "sha3-256", "sha3-384", "sha3-512"])]
     pub verify: Option<String>,
+    /// Whether what was written is read back and compared.
+    #[arg(long = "do_verify", default_value_t = 1, value_parser = switch!(), num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    pub do_verify: u8,
     /// Seed of random offsets and of block contents; by default, the scenario's seed.
     #[arg(long, alias = "random_seed")]
     pub randseed: Option<u64>,
@@ -389,6 +392,11 @@ impl JobOptions {
         self.sizes().iter().map(RequestSizes::most).max().unwrap_or(0)
     }
 
+    /// Whether it compares what it reads with what was written.
+    pub fn verifies(&self) -> bool {
+        self.verify.is_some() && (self.do_verify == 1 || !self.rw.writes())
+    }
+
     pub fn is_direct(&self) -> bool {
         match (self.direct, self.buffered) {
             (Some(direct), _) => direct == 1,
@@ -488,7 +496,7 @@ impl JobOptions {
 
     /// Checks that the options are compatible.
     pub fn agree(&self) -> Result<(), Refused> {
-        let (verifies, is_direct) = (self.verify.is_some(), self.is_direct());
+        let (verifies, is_direct) = (self.verifies(), self.is_direct());
         let has_end = self.size.is_some() || self.io_size.is_some() || self.number_ios.is_some();
         let is_one = |sizes: &RequestSizes| sizes.0.len() == 1 && sizes.most() == self.unit();
         let mixes = self.rwmixread.zip(self.rwmixwrite);
