@@ -14,6 +14,7 @@ mod figures;
 mod fit;
 mod gpu;
 mod guests;
+mod known_answers;
 mod lending;
 mod link_efficiency;
 mod memory;
