@@ -206,3 +206,15 @@ pub fn undo(root: &HostRoot, path: &Path) -> Result<(usize, Vec<String>), PlaceE
     record(path, &left)?;
     Ok((count, notes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lacks_rights_is_told_what_to_do() {
+        let told = |kind: io::ErrorKind| PlaceError::Own("/run/nearfar".into(), kind.into()).to_string();
+        assert!(told(io::ErrorKind::PermissionDenied).contains("run it as root"));
+        assert!(!told(io::ErrorKind::StorageFull).contains("root"));
+    }
+}

@@ -127,6 +127,8 @@ pub fn write(
 ) -> Result<PartFiles, Diagnostics> {
     let mut parts = PartFiles { devices: Vec::new(), relatives: Vec::new(), switches: BTreeMap::new() };
     let mut known_parts: BTreeMap<String, (String, bool)> = BTreeMap::new();
+    // NICs whose Ethernet rate no source says.
+    let mut unknown: Vec<String> = Vec::new();
     for device in plugged {
         let function = &survey.functions[&device.address];
         let is = |of: fn(PciClass) -> bool| function.is(of);
@@ -146,7 +148,7 @@ pub fn write(
         let name = file_name(stem, survey, device);
         if !known_parts.contains_key(&name) {
             let part = match kind {
-                PartKind::Nic => nic((survey, likely), library, device, &name, notes)?,
+                PartKind::Nic => nic((survey, likely), library, device, &name, &mut unknown)?,
                 PartKind::Gpu => gpu((survey, likely), library, device, &name)?,
                 PartKind::Drive => drive((survey, likely), library, device, &name)?,
             };
@@ -166,6 +168,12 @@ pub fn write(
                 new.insert(switch(survey, library, upstream, files, notes)?);
             }
         }
+    }
+    if !unknown.is_empty() {
+        notes.push(format!(
+            "no source says the Ethernet rate of {}: it is assumed, as that of the part that stands for it (controller.rate in its file)",
+            unknown.join(", ")
+        ));
     }
     Ok(parts)
 }
@@ -247,7 +255,7 @@ fn nic(
     library: &Library,
     device: &Plugged,
     name: &str,
-    notes: &mut Vec<String>,
+    unknown: &mut Vec<String>,
 ) -> Result<PartText, Diagnostics> {
     let address = device.address;
     let function = &survey.functions[&address];
@@ -274,10 +282,7 @@ fn nic(
         }
         None => {
             let rate = Doc::<Nic>::load(&library.aside(), &relative)?.read()?.controller.rate.value;
-            notes.push(format!(
-                "no source says the Ethernet rate of {}: {rate} is assumed, as {relative}'s (controller.rate in {name})",
-                survey.describe(address)
-            ));
+            unknown.push(format!("{} ({rate})", survey.describe(address)));
             let line = ("controller.rate".into(), format!("\"{rate}\""), "assumed: no source says it".into());
             let _ = file.add::<Nic>(&[line]);
         }

@@ -9,6 +9,10 @@ use crate::pci::{BusRange, PciAddress, PciClass, PciNumber};
 const DEEPEST: usize = 64;
 /// Objects that are read.
 const MOST_OBJECTS: usize = 1 << 18;
+/// Nodes that are read, as many as kernels have.
+const MOST_NODES: usize = 1024;
+/// CPUs near a device that are kept for each.
+const MOST_NEAR: usize = 4096;
 
 /// Whether a text is lstopo's. Before the machine, it may tell what it takes its input for.
 pub fn is(text: &str) -> bool {
@@ -233,7 +237,7 @@ impl<'t> LstopoReader<'t> {
     /// A node: in version 1, it holds its CPUs; from version 2 on, it is beside them.
     fn node(&mut self, place: usize) {
         let object = &self.objects[place];
-        let Some((number, _)) = object.any_number() else { return };
+        let Some((number, _)) = object.any_number().filter(|_| self.nodes.len() < MOST_NODES) else { return };
         self.nodes.push((place, number));
         let beside = || self.around(place).map(|at| &self.objects[at].cpus).find(|cpus| !cpus.is_empty());
         let cpus = match object.cpus.is_empty() {
