@@ -375,6 +375,8 @@ impl<'t> LstopoReader<'t> {
         class.into_iter().for_each(|class| function.class.set(PciClass(class), from("lstopo, class")));
         parent.into_iter().for_each(|parent| function.parent.set(parent, from("lstopo, the object above")));
         node.into_iter().for_each(|node| function.node.set(node as i32, from("lstopo, the object above")));
+        // Of several nodes, the CPUs near it tell what is known.
+        let cpus = cpus.filter(|cpus| node.is_none() && cpus.len() <= MOST_NEAR);
         cpus.into_iter()
             .for_each(|cpus| function.local_cpus.set(cpus.clone(), from("lstopo, the object above")));
         let rate: Option<f64> =
