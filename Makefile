@@ -60,7 +60,7 @@ test: tools lint ## formatting, lints, API documentation, all tests
 	cargo test --workspace --no-run
 	cargo test --workspace --quiet --no-fail-fast
 	@$(MAKE) --no-print-directory test-python
-	@SHORT=1 LIMIT=150 tools/live/test $(or $(CARGO_TARGET_DIR),target) nvme hot-plug nic lend lockstep
+	@SHORT=1 LIMIT=150 TRIES=2 tools/live/test $(or $(CARGO_TARGET_DIR),target) nvme hot-plug nic lend lockstep
 
 # Linux itself on simulated devices. QEMU, a kernel and busybox are fetched once, into target/live.
 live: tools ## all tests with Linux in virtual machines: N passed, N failed
