@@ -111,7 +111,9 @@ fn an_export_is_the_machine_it_was_made_of() {
     let folder = folder("export");
     said(&folder, &["export", "fio-switch", "--as", "capture", "-o", "a.tar.gz"]);
     said(&folder, &["export", "fio-switch", "-o", "a.xml"]);
-    for source in ["a.tar.gz", "a.xml"] {
+    for (source, drive) in
+        [("a.tar.gz", "Non-Volatile memory controller 8086:2700"), ("a.xml", "optane-900p")]
+    {
         said(&folder, &["import", source, "-o", "box"]);
         let file = std::fs::read_to_string(folder.join("box/box.toml")).unwrap();
         for wanted in [
@@ -126,10 +128,7 @@ fn an_export_is_the_machine_it_was_made_of() {
         ] {
             assert!(file.contains(wanted), "{source}: no `{wanted}` in\n{file}");
         }
-        assert!(
-            said(&folder, &["inspect", source])
-                .contains("0000:05:00.0 Non-Volatile memory controller 8086:2700")
-        );
+        assert!(said(&folder, &["inspect", source]).contains(&format!("0000:05:00.0 {drive}")), "{source}");
     }
     let drive = std::fs::read_to_string(folder.join("box/drive-8086-2700-x4g3.toml")).unwrap();
     assert!(drive.contains("extends = \"optane-900p\""), "{drive}");
