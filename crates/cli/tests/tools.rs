@@ -136,7 +136,7 @@ fn an_export_is_the_machine_it_was_made_of() {
     said(&folder, &["export", "octo", "--as", "capture", "-o", "octo.tar.gz"]);
     said(&folder, &["export", "octo", "-o", "octo.xml"]);
     for source in ["octo.tar.gz", "octo.xml"] {
-        let told = said(&folder, &["import", source, "-o", "octo"]);
+        let told = said(&folder, &["import", source, "-o", "wide"]);
         assert!(told.contains("as connectx4-octo with"), "{source}: {told}");
     }
     // What was measured there is simulated with the import's own drive.
