@@ -54,14 +54,16 @@ release: static $(VENV)/installed ## a static program and a wheel, in target/dis
 	$(VENV)/bin/maturin build --quiet --profile release --manifest-path python/Cargo.toml --out target/dist
 	@ls -l target/dist/*.tar.gz target/dist/*.whl
 
-# Builds everything once more, for the tests: some minutes the first time.
+# Builds everything once more, for the tests: some minutes the first time. The last tests, some minutes, are with Linux in virtual machines by
+# the program that the tests before have built; where QEMU or a kernel cannot be had, they are ignored.
 test: tools lint ## formatting, lints, API documentation, all tests
 	cargo test --workspace --no-run
 	cargo test --workspace --quiet --no-fail-fast
 	@$(MAKE) --no-print-directory test-python
+	@SHORT=1 LIMIT=150 TRIES=2 tools/live/test $(or $(CARGO_TARGET_DIR),target) nvme hot-plug nic lend-nic lockstep
 
 # Linux itself on simulated devices. QEMU, a kernel and busybox are fetched once, into target/live.
-live: tools ## tests with Linux in virtual machines: N passed, N failed
+live: tools ## all tests with Linux in virtual machines: N passed, N failed
 	cargo build --quiet -p nearfar-cli
 	tools/live/test $(or $(CARGO_TARGET_DIR),target)
 

@@ -59,4 +59,5 @@ fn what_lock_step_cannot_do_is_told() {
     assert!(refused(&folder, &format!("{lockstep} --cpus 2")).contains("one processor"));
     assert!(refused(&folder, &format!("{lockstep} --accel kvm")).contains("which takes tcg"));
     assert!(refused(&folder, &format!("{lockstep} --instruction 3")).contains("a power of two"));
+    assert!(refused(&folder, "--hot-plug --nodes 2").contains("leave --nodes or --hot-plug out"));
 }

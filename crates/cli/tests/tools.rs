@@ -111,7 +111,9 @@ fn an_export_is_the_machine_it_was_made_of() {
     let folder = folder("export");
     said(&folder, &["export", "fio-switch", "--as", "capture", "-o", "a.tar.gz"]);
     said(&folder, &["export", "fio-switch", "-o", "a.xml"]);
-    for source in ["a.tar.gz", "a.xml"] {
+    for (source, drive) in
+        [("a.tar.gz", "Non-Volatile memory controller 8086:2700"), ("a.xml", "optane-900p")]
+    {
         said(&folder, &["import", source, "-o", "box"]);
         let file = std::fs::read_to_string(folder.join("box/box.toml")).unwrap();
         for wanted in [
@@ -126,10 +128,16 @@ fn an_export_is_the_machine_it_was_made_of() {
         ] {
             assert!(file.contains(wanted), "{source}: no `{wanted}` in\n{file}");
         }
-        assert!(
-            said(&folder, &["inspect", source])
-                .contains("0000:05:00.0 Non-Volatile memory controller 8086:2700")
-        );
+        assert!(said(&folder, &["inspect", source]).contains(&format!("0000:05:00.0 {drive}")), "{source}");
+    }
+    let drive = std::fs::read_to_string(folder.join("box/drive-8086-2700-x4g3.toml")).unwrap();
+    assert!(drive.contains("extends = \"optane-900p\""), "{drive}");
+    // Parts with the same numbers are told by their label, in both formats.
+    said(&folder, &["export", "octo", "--as", "capture", "-o", "octo.tar.gz"]);
+    said(&folder, &["export", "octo", "-o", "octo.xml"]);
+    for source in ["octo.tar.gz", "octo.xml"] {
+        let told = said(&folder, &["import", source, "-o", "wide"]);
+        assert!(told.contains("as connectx4-octo with"), "{source}: {told}");
     }
     // What was measured there is simulated with the import's own drive.
     let fio = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzzing/corpus/tool_output/fio.json");
@@ -187,11 +195,13 @@ fn a_host_is_placed_and_set_back() {
         plan.contains("tx-1/xps_cpus: 3 -> 0000000a") && plan.contains("2 values would be written"),
         "{plan}"
     );
+    assert!(plan.contains("--apply writes them for interfaces that are named"), "{plan}");
     assert_eq!(xps(), "3\n");
     let json: serde_json::Value =
         serde_json::from_str(&said(&folder, &["place", "eth0", "--root", "root", "--json", "-"])).unwrap();
     assert_eq!((json["writes"].as_array().unwrap().len(), &json["applied"]), (2, &false.into()));
-    said(&folder, &["place", "eth0", "--root", "root", "--apply"]);
+    let applied = said(&folder, &["place", "eth0", "--root", "root", "--apply"]);
+    assert!(applied.contains("`nearfar place --root root --undo` sets them back"), "{applied}");
     assert_eq!(xps(), "0000000a\n");
     assert!(said(&folder, &["place", "eth0", "--root", "root", "--apply"]).contains("nothing to write"));
     assert!(said(&folder, &["place", "--root", "root", "--undo"]).contains("2 values are as they were"));
@@ -295,6 +305,124 @@ fn costs_of_findings_are_simulated() {
         page.starts_with("<!DOCTYPE html>") && page.contains("<li id=\"link-below-possible/0000:01:00.0\">"),
         "{page}"
     );
+}
+
+/// Two nodes with a NIC at the second one, as lspci and numactl tell; `nodes` as the second tells them.
+fn two_nodes(folder: &Path) {
+    let port = |bus: u32, secondary: u32, node: u32| {
+        format!(
+            "{bus:02x}:01.0 PCI bridge [0604]: Intel [8086:347a]\n\tNUMA node: {node}\n\
+             \tBus: primary={bus:02x}, secondary={secondary:02x}, subordinate={secondary:02x}\n\
+             \tCapabilities: [90] Express (v2) Root Port (Slot+), MSI 00\n\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1\n\
+             \t\tLnkSta:\tSpeed 8GT/s, Width x8\n\n"
+        )
+    };
+    let card = |bus: u32, what: &str, node: &str| {
+        format!(
+            "{bus:02x}:00.0 {what}\n{node}\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n\
+             \t\tLnkCap:\tPort #0, Speed 8GT/s, Width x8, ASPM L1\n\t\tLnkSta:\tSpeed 8GT/s, Width x8\n\n"
+        )
+    };
+    let text = port(0, 1, 0)
+        + &card(1, "3D controller [0302]: NVIDIA [10de:20b5]", "\tNUMA node: 0\n")
+        + &port(0x80, 0x81, 1)
+        + &card(0x81, "Ethernet controller [0200]: Intel [8086:1583]", "\tNUMA node: 1\n")
+        + &card(0x90, "SATA controller [0106]: Marvell [1b4b:9230]", "");
+    std::fs::write(folder.join("lspci.txt"), text).unwrap();
+    let numactl = "available: 2 nodes (0-1)\nnode 0 cpus: 0 1 2 3\nnode 0 size: 15999 MB\nnode 1 cpus: 4 5 6 7\nnode 1 size: 15999 MB\n\
+                   node distances:\nnode   0   1 \n  0:  10  21 \n  1:  21  10 \n";
+    std::fs::write(folder.join("numactl.txt"), numactl).unwrap();
+}
+
+/// From a server's files to what its far NIC costs: the command that an import prints works where it was typed, and answers in a
+/// sentence. What was edited since is not overwritten.
+#[test]
+fn an_import_says_what_to_type_and_leaves_what_was_edited() {
+    let folder = folder("far");
+    two_nodes(&folder);
+    let import = ["import", "lspci.txt", "numactl.txt", "-o", "box 7/server.example.com"];
+    let told = said(&folder, &import);
+    let command =
+        told.lines().find(|line| line.contains("nearfar sweep")).unwrap_or_else(|| panic!("{told}"));
+    let words: Vec<&str> = command.trim().split('\'').collect();
+    assert_eq!(words[1], "box 7/server.example.com", "{command}");
+    let over = command.rsplit(' ').next().unwrap();
+    assert_eq!(over, "host.b.device.0.slot=at-0000-80-01-0,elsewhere");
+    let answer = said(&folder, &["sweep", &format!("{}/netperf.toml", words[1]), "--over", over]);
+    let answer = answer.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        answer.contains("0.slot=elsewhere is 1.")
+            && answer.contains("times slower than 0.slot=at-0000-80-01-0"),
+        "{answer}"
+    );
+    let box_file = folder.join("box 7/server.example.com/server-example-com.toml");
+    let machine = std::fs::read_to_string(&box_file).unwrap();
+    assert!(machine.contains("port.elsewhere.socket = { value = 0"), "{machine}");
+    // Written again, edited, and written again.
+    said(&folder, &import);
+    std::fs::write(&box_file, machine.clone() + "# mine\n").unwrap();
+    let refused = nearfar(&folder, &import);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && told.contains("server-example-com.toml"), "{told}");
+    assert!(told.contains("--force"), "{told}");
+    assert!(std::fs::read_to_string(&box_file).unwrap().ends_with("# mine\n"));
+    said(&folder, &[&import[..], &["--force"]].concat());
+    assert_eq!(std::fs::read_to_string(&box_file).unwrap(), machine);
+    let wrong = nearfar(&folder, &[&import[..], &["--name", "a b"]].concat());
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("--name"));
+    std::fs::write(
+        folder.join("one.txt"),
+        "available: 1 nodes (0)\nnode 0 cpus: 0 1\nnode 0 size: 7999 MB\n",
+    )
+    .unwrap();
+    assert!(said(&folder, &["import", "one.txt", "-o", "one"]).contains("one node: no slot is far"));
+}
+
+/// A controller of disks whose node nobody knows does not cost what a NIC does; an error is told where it is known alone; many findings
+/// of a kind are one.
+#[test]
+fn costs_are_of_their_own_devices() {
+    let folder = folder("own-costs");
+    two_nodes(&folder);
+    let sources = ["lspci.txt", "numactl.txt"];
+    let all = said(&folder, &[&["inspect"], &sources[..], &["--cost", "--json", "-"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&all).unwrap();
+    let findings = json["findings"].as_array().unwrap();
+    let disks = findings.iter().find(|finding| finding["id"] == "node-unknown/0000:90:00.0").unwrap();
+    assert!(disks["cost_share"].is_null(), "{disks}");
+    let far = &json["simulated"][0];
+    assert!(far["change_pct"].as_f64().unwrap() < -2.0, "{far}");
+    let source = far["source"].as_str().unwrap();
+    assert!(
+        source.contains("with the NIC as modern") && source.contains("no error of such costs is known"),
+        "{far}"
+    );
+    let card = |place: u32| {
+        format!(
+            "{place:02x}:00.0 Ethernet controller [0200]: Intel [8086:1583]\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n\
+             \t\tDevCap:\tMaxPayload 256 bytes\n\t\tDevCtl:\tCorrErr-\n\t\t\tMaxPayload 256 bytes, MaxReadReq 128 bytes\n\
+             \t\tLnkCap:\tPort #0, Speed 8GT/s, Width x{0}, ASPM L1\n\t\tLnkSta:\tSpeed 8GT/s, Width x{0}\n\n",
+            if place == 9 { 16 } else { 8 }
+        )
+    };
+    std::fs::write(folder.join("many.txt"), (1..10).map(card).collect::<String>()).unwrap();
+    let told = said(&folder, &["inspect", "many.txt"]);
+    assert_eq!(told.matches("[mrrs-small/").count(), 1, "{told}");
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("the same, at most as costly, of 8 others: "), "{told}");
+}
+
+/// The GPU of which an output has the name is simulated, if there is a file about it.
+#[test]
+fn a_printed_gpu_is_simulated() {
+    let folder = folder("gpu");
+    let text = "nvbandwidth Version: v0.5\n\nDevice 0: NVIDIA H100 PCIe (00000000:17:00)\n\nRunning host_to_device_memcpy_ce.\n\
+                memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n           0\n 0     55.30\n\nSUM host_to_device_memcpy_ce 55.30\n";
+    std::fs::write(folder.join("nv.txt"), text).unwrap();
+    let told = said(&folder, &["compare", "nv.txt", "--machine", "dell-r760", "--json", "-"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+    assert!(rows[0]["notes"].to_string().contains("the gpu is h100-pcie"), "{}", rows[0]);
+    assert!(rows[0]["error_pct"].as_f64().unwrap().abs() < 20.0, "{}", rows[0]);
 }
 
 /// What MLC measured of each node's memory and of another core's lines determines three figures; the machine with them

@@ -59,7 +59,8 @@ fn the_measured_machine_is_found_again() {
     {
         std::fs::copy(directory.join(file), few.join(file)).unwrap();
     }
-    let rows = nearfar(&folder, &["compare", name, "--machine", "t430/t430.toml", "--json", "-"]);
+    // The folder stands for its machine.
+    let rows = nearfar(&folder, &["compare", name, "--machine", "t430", "--json", "-"]);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&rows).unwrap();
     let mut errors: Vec<f64> = rows
         .iter()
@@ -70,6 +71,24 @@ fn the_measured_machine_is_found_again() {
     errors.sort_by(f64::total_cmp);
     assert!(errors.len() > 20, "{}", errors.len());
     assert!(errors[errors.len() / 2] < 2.0, "{errors:?}");
+}
+
+/// A machine with several ports at the card's socket: the card is in its own one, which is told.
+fn the_card_is_in_its_own_port() {
+    let folder = folder("port");
+    let name = "nfp6000-1.2GHz_snb-Xeon-E5-2630_dell-t620";
+    let directory = needs::data().join("measured/pcie-bench").join(name).canonicalize().unwrap();
+    let directory = directory.to_str().unwrap();
+    let told = nearfar(&folder, &["import", directory, "-o", "t620"]);
+    assert!(told.contains("port `slot` is 0000:00:02.0, with pcie-bench's card 0000:02:00.0"), "{told}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    let arguments = ["compare", directory, "--machine", "t620", "--files", "lat_dma_sizes", "--sample", "4"];
+    let output =
+        command.current_dir(&folder).args(arguments).args(["--quiet", "--no-cache"]).output().unwrap();
+    let [told, warned] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(warned.contains("the card is in port `slot` of 3 at socket 0"), "{warned}");
+    assert!(told.contains("link slot: Gen3 x8") && told.contains("Held to the targets"), "{told}");
 }
 
 /// A CPU that no file is about: its nearest relative stands for it, which is told, and rows of its generation still agree.
@@ -94,5 +113,5 @@ fn an_unknown_cpu_has_a_relative() {
 
 needs::tests!(
     Need::Data;
-    topologies_run, the_measured_machine_is_found_again, an_unknown_cpu_has_a_relative,
+    topologies_run, the_measured_machine_is_found_again, the_card_is_in_its_own_port, an_unknown_cpu_has_a_relative,
 );

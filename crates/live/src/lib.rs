@@ -12,7 +12,7 @@
 //! * `memory`: the guests' memory, as functions access it;
 //! * [`server`]: sockets, and simulated time after the wall clock; [`lockstep`]: simulated time after the guests'
 //!   instructions;
-//! * [`qemu`]: its command line;
+//! * [`qemu`]: its command line; `monitor`: its monitor; `hotplug`: guests learn by it that functions are gone or have come;
 //! * [`recording`]: what guests and devices did, as a file; [`replay`](mod@replay): the same on another machine.
 
 #![forbid(unsafe_code)]
@@ -20,12 +20,15 @@
 mod config;
 mod driver;
 mod function;
+mod hotplug;
 pub mod lockstep;
 mod memory;
+mod monitor;
 pub mod qemu;
 pub mod recording;
 pub mod replay;
 pub mod server;
 mod sockets;
 
+pub use hotplug::PlugStep;
 pub use server::{LiveClock, LiveError, LiveFunctionInfo, LiveOutcome, ServeOptions, serve};

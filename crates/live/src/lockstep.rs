@@ -226,7 +226,7 @@ fn hear(
     running.retain(|&n| !clocks[n].has_ended && !clocks[n].is_held());
     let at_once = running.is_empty().then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
     let fds = functions.iter().map(|&number| attendance.endpoints[number].as_fd());
-    let fds = fds.chain(running.iter().map(|&n| clocks[n].fd()));
+    let fds = fds.chain(running.iter().map(|&n| clocks[n].fd())).chain(attendance.monitors.fds());
     // Without guests, only clients are waited for.
     let timeout = at_once.filter(|_| clocks.iter().any(|clock| !clock.has_ended));
     let (stopped, ready) = wait(fds, stop, timeout)?;
@@ -241,13 +241,16 @@ fn hear(
                     None => attendance.attend(number),
                 }
             }
-            None => {
-                let clock = &mut clocks[running[ready - functions.len()]];
-                clock.hear();
-                if clock.has_ended {
-                    (attendance.tell)(LiveEvent::Clocked(&clock.so_far));
+            None => match running.get(ready - functions.len()) {
+                Some(&running) => {
+                    let clock = &mut clocks[running];
+                    clock.hear();
+                    if clock.has_ended {
+                        (attendance.tell)(LiveEvent::Clocked(&clock.so_far));
+                    }
                 }
-            }
+                None => attendance.attend_monitors(),
+            },
         }
     }
     Ok(!stopped)

@@ -1,8 +1,9 @@
 //! QEMU's command line for a live host.
 
-use machine::ComputerSetup;
-
 use std::path::{Path, PathBuf};
+
+use machine::ComputerSetup;
+use serde_json::{Value, json};
 
 use crate::lockstep::places;
 use crate::server::LiveFunctionInfo;
@@ -19,6 +20,8 @@ pub struct GuestSize {
     pub nodes: u32,
     /// Whether it has a virtual IOMMU.
     pub iommu: bool,
+    /// Whether functions are plugged and unplugged: each has a [`latch`], and QEMU a monitor at [`monitor_place`].
+    pub hot_plug: bool,
     /// In lock-step: the plugin of linux/qemu_lockstep, and the time of an instruction, as of `-icount shift=`.
     pub lockstep: Option<(PathBuf, u32)>,
 }
@@ -32,6 +35,25 @@ pub fn trial(plugin: &Path) -> [String; 6] {
 /// What a plugin says on trial.
 pub const WORKS: &str = "lockstep: works";
 
+/// Where a host's QEMU connects with its monitor.
+pub fn monitor_place(folder: &Path, host: &str) -> PathBuf {
+    folder.join(format!("{host}.monitor"))
+}
+
+/// What a QEMU calls the latch of its `n`th function.
+pub fn latch_id(n: usize) -> String {
+    format!("latch{n}")
+}
+
+/// The latch of a guest's `n`th function, as a device of QEMU: what is unplugged and plugged in its place. QEMU up to 11.1 aborts when
+/// it unplugs a function of vfio-user that has MSI-X. So each function is behind a switch, whose upstream port shares a slot with
+/// a small device; when that is unplugged, the guest lets all of the slot go, of which QEMU keeps the bridges that it began with;
+/// when it is plugged, the guest looks for all of the slot again.
+pub fn latch(n: usize) -> Value {
+    let (id, bus) = (latch_id(n), format!("port{n}"));
+    json!({ "driver": "pci-testdev", "id": id, "bus": bus, "addr": "0.0", "multifunction": true })
+}
+
 /// The options of `qemu-system-x86_64` for a host of a scenario with these functions. Each is below a root port of its own.
 pub fn options(
     setup: &ComputerSetup,
@@ -40,7 +62,7 @@ pub fn options(
     guest: &GuestSize,
 ) -> Vec<String> {
     let name = &setup.hosts[host].name;
-    let GuestSize { memory_mib, cpus, nodes, iommu, lockstep } = guest;
+    let GuestSize { memory_mib, cpus, nodes, iommu, hot_plug, lockstep } = guest;
     let has_nodes = *nodes > 1;
     let mut line: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| line.extend([option.to_owned(), value]);
@@ -70,19 +92,28 @@ pub fn options(
         let bus =
             if has_nodes { format!("node{}", u32::from(function.node) % nodes) } else { "pcie.0".to_owned() };
         add("-device", format!("pcie-root-port,id=port{n},bus={bus},chassis={n},slot={n}"));
-        let socket = function.socket.display();
-        let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
-        // In lock-step, writes are waited for as well, and however long another guest takes.
-        let waits = match lockstep {
-            Some(_) => r#","x-no-posted-writes":true,"x-msg-timeout":3600000"#,
-            None => "",
-        };
-        add(
-            "-device",
-            format!(r#"{{"driver":"vfio-user-pci","bus":"port{n}","rombar":0,"socket":{socket}{waits}}}"#),
-        );
+        let mut below = format!("port{n}");
+        if *hot_plug {
+            add("-device", latch(n).to_string());
+            add("-device", format!("x3130-upstream,id=up{n},bus=port{n},addr=0.1,multifunction=on"));
+            add("-device", format!("xio3130-downstream,id=down{n},bus=up{n},slot={n},hotplug=off"));
+            below = format!("down{n}");
+        }
+        let socket = json!({ "type": "unix", "path": function.socket.to_string_lossy() });
+        let mut device = json!({ "driver": "vfio-user-pci", "bus": below, "rombar": 0, "socket": socket });
+        if lockstep.is_some() {
+            // Writes are waited for as well, and however long another guest takes.
+            device["x-no-posted-writes"] = true.into();
+            device["x-msg-timeout"] = 3_600_000.into();
+        }
+        add("-device", device.to_string());
     }
     let folder = functions.first().and_then(|function| function.socket.parent());
+    if let Some(folder) = folder.filter(|_| *hot_plug) {
+        // A comma in a value is written twice.
+        let path = monitor_place(folder, name).to_string_lossy().replace(',', ",,");
+        add("-qmp", format!("unix:{path}"));
+    }
     if let (Some((plugin, shift)), Some(folder)) = (lockstep, folder) {
         let (socket, page) = places(folder, name);
         let [plugin, socket, page] = [plugin, &socket, &page].map(|path| path.display());

@@ -18,6 +18,7 @@ use vfio_user::VfioSocket;
 
 use crate::driver::{LiveDriver, Present};
 use crate::function::{Attended, LiveFunction};
+use crate::hotplug::{GuestMonitors, PlugStep};
 use crate::lockstep::{self, GuestClock, GuestTime};
 use crate::memory::LiveMemory;
 use crate::recording::{FunctionRecorder, MemoryRecorder, RecordingHead, StepRecorder};
@@ -125,6 +126,20 @@ pub enum LiveEvent<'a> {
         /// What.
         line: &'a str,
     },
+    /// A function is plugged into its guest, or unplugged.
+    Plug {
+        /// Which.
+        function: &'a LiveFunctionInfo,
+        /// What happens.
+        step: PlugStep<'a>,
+    },
+    /// A QEMU's monitor is given up: its guest learns of functions that come and go no more.
+    Unmonitored {
+        /// Index of the host in the scenario.
+        host: usize,
+        /// Why.
+        why: &'a io::Error,
+    },
     /// A guest in lock-step has ended.
     Clocked(&'a GuestTime),
 }
@@ -150,6 +165,9 @@ pub struct ServeOptions {
     /// Whether each function has one client: its socket is removed when that has come, and the end of all clients is the
     /// end.
     pub once: bool,
+    /// Whether each guest's QEMU connects with its monitor, at [`monitor_place`](crate::qemu::monitor_place), and plugs and
+    /// unplugs what goes and comes.
+    pub hot_plug: bool,
     /// What simulated time follows.
     pub clock: LiveClock,
     /// BARs that guests map write-combining, each as `FUNCTION/NUMBER`: a client does not tell how a guest maps them.
@@ -238,6 +256,14 @@ pub fn serve(
                 Some(live.iter().map(clock).collect::<Result<Vec<_>, _>>()?)
             }
         };
+        let monitors = match options.hot_plug {
+            true => {
+                let hosts: Vec<_> =
+                    live.iter().map(|&host| (host, setup.hosts[host].name.as_str())).collect();
+                GuestMonitors::new(&options.sockets, &hosts, &endpoints)?
+            }
+            false => GuestMonitors::default(),
+        };
         let infos: Vec<LiveFunctionInfo> = endpoints.iter().map(|endpoint| endpoint.info.clone()).collect();
         tell(LiveEvent::Ready(&infos));
         let tell = &mut tell;
@@ -247,6 +273,7 @@ pub fn serve(
             session,
             hosts: &hosts,
             endpoints,
+            monitors,
             recorder: recorder.clone(),
             once,
             has_served: false,
@@ -368,6 +395,8 @@ pub struct Attendance<'a, 's> {
     hosts: &'a [(Rc<LiveMemory>, Present)],
     /// All functions of live hosts.
     pub endpoints: Vec<LiveEndpoint>,
+    /// Their QEMUs' monitors.
+    pub monitors: GuestMonitors,
     recorder: Option<Rc<StepRecorder>>,
     once: bool,
     has_served: bool,
@@ -422,13 +451,19 @@ impl Attendance<'_, '_> {
         }
     }
 
-    /// Advances the simulation, and tells what has ended.
+    /// Hears what QEMUs' monitors tell.
+    pub fn attend_monitors(&mut self) {
+        self.monitors.hear(&self.endpoints, self.tell);
+    }
+
+    /// Advances the simulation, and tells what has ended, and guests which functions are gone and have come.
     ///
     /// # Errors
     /// If it cannot go on.
     pub fn run_until(&mut self, time: Time) -> Result<(), LiveError> {
         self.session.run_until(time)?;
         self.session.ended(|done| (self.tell)(LiveEvent::Ended(done)));
+        self.monitors.follow(&self.endpoints, |host| &self.hosts[host].1, self.tell);
         if time > self.logged + LOG_INTERVAL {
             self.tell_logs();
         }
@@ -478,12 +513,18 @@ fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Res
             let left = next.since(clock.time().min(next)).as_ps() / 1000;
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
         });
+        let look = attendance.monitors.are_patient().then_some(Timespec { tv_sec: 1, tv_nsec: 0 });
+        let timeout = timeout.into_iter().chain(look).min();
+        let functions = attendance.endpoints.len();
         let fds = attendance.endpoints.iter().map(|endpoint| endpoint.as_fd());
-        let (stopped, ready) = wait(fds, stop, timeout)?;
+        let (stopped, ready) = wait(fds.chain(attendance.monitors.fds()), stop, timeout)?;
         if stopped {
             return Ok(());
         }
-        for number in ready {
+        if ready.last().is_some_and(|&last| last >= functions) {
+            attendance.attend_monitors();
+        }
+        for number in ready.into_iter().filter(|&number| number < functions) {
             attendance.attend(number);
         }
         if attendance.is_over() {

@@ -1,6 +1,6 @@
 //! Functions over their sockets, with a client of the test's own in place of QEMU.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -61,6 +61,7 @@ fn options_in(folder: &Path, clock: LiveClock) -> ServeOptions {
     ServeOptions {
         sockets: folder.to_owned(),
         once: false,
+        hot_plug: false,
         clock,
         combining: Vec::new(),
         record: None,
@@ -263,6 +264,77 @@ fn a_drive_that_is_pulled_answers_with_all_ones_until_it_is_back() {
         assert_eq!(client.read(0, 8, 4), version);
     })
     .unwrap();
+}
+
+/// The monitor of a QEMU.
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    fn new(folder: &Path) -> Self {
+        let stream = UnixStream::connect(folder.join("a.monitor")).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let mut own = Self(BufReader::new(stream));
+        own.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#);
+        assert_eq!(own.asked()["execute"], "qmp_capabilities");
+        own.say(r#"{"return": {}}"#);
+        own
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.0.get_mut(), "{line}").unwrap();
+    }
+
+    fn asked(&mut self) -> serde_json::Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+#[test]
+fn a_guest_is_asked_to_let_a_drive_go_and_given_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = with_events(folder.path(), &[("50 ms", "remove"), ("100 ms", "plug")]);
+    let sockets = folder.path().join("sockets");
+    std::fs::create_dir(&sockets).unwrap();
+    let options = ServeOptions { once: true, hot_plug: true, ..options_in(&sockets, LiveClock::Wall) };
+    let mut steps = Vec::new();
+    let told = |event: &LiveEvent<'_>| {
+        if let LiveEvent::Plug { function, step } = event {
+            steps.push(format!("{}: {step:?}", function.name));
+        }
+    };
+    while_told(scenario.to_str().unwrap(), &options, told, |socket| {
+        let mut monitor = Monitor::new(socket.parent().unwrap());
+        let mut client = Client::new(socket);
+        let identity = client.read(7, 0, 4);
+        let request = monitor.asked();
+        assert_eq!(
+            (&request["execute"], &request["arguments"]["id"]),
+            (&"device_del".into(), &"latch1".into())
+        );
+        // A QEMU that is busy is asked again.
+        monitor.say(r#"{"error": {"class": "GenericError", "desc": "the guest is busy"}}"#);
+        assert_eq!(monitor.asked(), request);
+        monitor.say(r#"{"return": {}}"#);
+        monitor.say(r#"{"event": "DEVICE_DELETED", "data": {"device": "latch1", "path": "/x"}}"#);
+        let device = monitor.asked();
+        assert_eq!(device["execute"], "device_add");
+        let device = &device["arguments"];
+        assert_eq!((&device["id"], &device["bus"]), (&"latch1".into(), &"port1".into()));
+        monitor.say(r#"{"return": {}}"#);
+        assert_eq!(client.read(7, 0, 4), identity);
+        // It ejects the device by itself, and is not given it again.
+        monitor.say(r#"{"event": "DEVICE_DELETED", "data": {"device": "latch1", "path": "/x"}}"#);
+        monitor.0.get_mut().set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        assert!(monitor.0.read_line(&mut String::new()).is_err());
+        monitor.say("good bye");
+    })
+    .unwrap();
+    let refused = "a-ssd: Refused(\"the guest is busy\")";
+    let expected = ["a-ssd: Asked", refused, "a-ssd: Asked", "a-ssd: Left", "a-ssd: Given", "a-ssd: Left"];
+    assert_eq!(steps, expected);
+    assert_eq!(std::fs::read_dir(&sockets).unwrap().count(), 0, "no socket stays behind");
 }
 
 #[test]

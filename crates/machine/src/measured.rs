@@ -159,8 +159,9 @@ const GENERATIONS: [(&str, &str, u32); 17] = [
 const OTHER_VENDOR: u32 = 40;
 /// The last generation that pcie-bench was measured on: what is not known is nearest to it, but not of it.
 const MEASURED: u32 = 3;
-/// How much farther a desktop is from a server than any generation of one vendor.
-const OTHER_KIND: u32 = 20;
+/// How many generations a desktop is from a server of its own: their meshes, roots and links differ, but those of a desktop many
+/// generations older differ more.
+const OTHER_KIND: u32 = 3;
 
 /// Distance of a microarchitecture from the CPU: zero for the same generation and kind. Servers and desktops differ
 /// more than neighbouring generations.

@@ -34,6 +34,14 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }
 
+/// What somebody without rights does about it.
+fn rights_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run it as root, as `sudo` does",
+        _ => "",
+    }
+}
+
 /// Why a placement was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
@@ -41,7 +49,7 @@ pub enum PlaceError {
     #[error("another `nearfar place` is at work (it holds `{0}`); wait for it, or stop its service")]
     Locked(PathBuf),
     /// Files of its own cannot be used.
-    #[error("`{0}`: {1}")]
+    #[error("`{0}`: {1}{rights}", rights = rights_of(.1))]
     Own(PathBuf, io::Error),
     /// The undo file is damaged.
     #[error("`{0}` is damaged: {1}")]
@@ -154,7 +162,7 @@ fn carry_out(root: &HostRoot, write: &PlannedWrite, value: &str) -> Result<(), S
     write.target.write(root, value).map_err(|error| match error.raw_os_error() {
         // Managed interrupts say so, whoever asks.
         Some(5) => format!("the kernel places it itself ({error})"),
-        _ => error.to_string(),
+        _ => format!("{error}{}", rights_of(&error)),
     })?;
     let now = write.target.read(root).map_err(|error| error.to_string())?;
     match write.target.same(&now, value) {
@@ -197,4 +205,16 @@ pub fn undo(root: &HostRoot, path: &Path) -> Result<(usize, Vec<String>), PlaceE
     }
     record(path, &left)?;
     Ok((count, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lacks_rights_is_told_what_to_do() {
+        let told = |kind: io::ErrorKind| PlaceError::Own("/run/nearfar".into(), kind.into()).to_string();
+        assert!(told(io::ErrorKind::PermissionDenied).contains("run it as root"));
+        assert!(!told(io::ErrorKind::StorageFull).contains("root"));
+    }
 }

@@ -74,8 +74,9 @@ pub fn place(view: &HostView, interface: &str, plan: &mut HostPlan) {
         let cpus: NumberSet = if spreads { own.collect() } else { NumberSet::default() };
         let why = match spreads {
             true => format!(
-                "{} queues for {} CPUs of {near}: packets are spread over these",
+                "{} {} for {} CPUs of {near}: packets are spread over these",
                 rx.len(),
+                if rx.len() == 1 { "queue" } else { "queues" },
                 local.len()
             ),
             false => "a queue for each CPU spreads packets already".to_owned(),

@@ -11,6 +11,18 @@ pub struct Origin {
     pub what: &'static str,
 }
 
+/// Where rounded sizes were read.
+pub(crate) const ROUNDED: &str = "lstopo, rounded";
+/// Where numbers were read that a tool counts by itself.
+pub(crate) const LOGICAL: &str = "lstopo, its own numbers";
+
+impl Origin {
+    /// Whether what another source says of the same is taken instead.
+    fn is_weak(self) -> bool {
+        [ROUNDED, LOGICAL].contains(&self.what)
+    }
+}
+
 /// A value, if any source says it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sourced<T>(Option<(T, Origin)>);
@@ -48,6 +60,8 @@ impl<T: fmt::Display + PartialEq> Sourced<T> {
     /// Takes what another source says of the same; what was known stays. Returns both values if they differ.
     pub(crate) fn merge(&mut self, other: Self) -> Option<[(String, Origin); 2]> {
         match (&self.0, other.0) {
+            (Some(_), Some((_, there))) if there.is_weak() => {}
+            (Some((_, here)), Some(known)) if here.is_weak() => self.0 = Some(known),
             (Some((own, here)), Some((value, there))) if *own != value => {
                 return Some([(own.to_string(), *here), (value.to_string(), there)]);
             }

@@ -8,8 +8,9 @@ use units::Bytes;
 
 use crate::fact::Sourced;
 use crate::model::Survey;
-use crate::numbers::NumberSet;
+use crate::numbers::{NumberSet, shell_word};
 use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction, PortKind};
+use crate::settle::{LinkEnds, link_rate};
 
 /// Something that costs a device, or a program that uses it.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,7 +121,7 @@ fn both_ways(link: Option<Link>) -> Option<f64> {
     Some(link?.goodput(Direction::Both, TRANSFER).as_gbit_per_s_f64())
 }
 
-fn link_words(speed: LaneSpeed, width: u32) -> String {
+pub(crate) fn link_words(speed: LaneSpeed, width: u32) -> String {
     format!("x{width} {speed}")
 }
 
@@ -187,20 +188,17 @@ impl Inspection<'_> {
             own.kind.value(),
             Some(PortKind::RootPort | PortKind::Downstream | PortKind::Integrated)
         );
-        let Some(above) = self.survey.parent(address).filter(|_| is_lower && address.bdf.function() == 0)
+        let Some(link) = self.survey.link_above(address).filter(|_| is_lower && address.bdf.function() == 0)
         else {
             return;
         };
         if own.physical.value().is_some() {
             return;
         }
+        let LinkEnds { above, now: (speed, width), device, port } = link;
         let Some(upper) = self.function(above) else { return };
-        let now = own.speed.value().or(upper.speed.value()).zip(own.width.value().or(upper.width.value()));
-        let can = |of: &PciFunction| of.max_speed.value().zip(of.max_width.value());
-        let (Some((speed, width)), Some(device)) = (now, can(own)) else { return };
-        let port = can(upper).unwrap_or(device);
-        let both = (device.0.min(port.0), device.1.min(port.1));
-        let rate = |(speed, width): (LaneSpeed, u32)| speed.lane_gb_per_s() * f64::from(width);
+        let both = link.both();
+        let rate = link_rate;
         let evidence = || {
             let facts = [
                 self.read("rate", address, &own.speed),
@@ -212,9 +210,9 @@ impl Inspection<'_> {
             ];
             facts.into_iter().flatten().collect::<Vec<_>>()
         };
-        if rate((speed, width)) < rate(both) * 0.999 {
+        if link.is_lowered() {
             let lost = 1.0 - rate((speed, width)) / rate(both);
-            let idles = self.survey.is_accelerator(address) && speed < both.0 && width == both.1;
+            let idles = self.survey.idles(address, &link);
             let note = if idles { " GPUs lower their rate when idle: look again under load." } else { "" };
             all.push(Finding {
                 id: format!("link-below-possible/{address}"),
@@ -477,6 +475,7 @@ impl Inspection<'_> {
                     cure: match far.len() {
                         _ if self.survey.interfaces.values().any(|net| net.function.value() == Some(address)) => {
                             let name = self.survey.names_of(address).first().copied().unwrap_or_default().to_owned();
+                            let name = shell_word(&name);
                             format!("nearfar place {name} --apply   # or, of the first: echo {near} > /proc/irq/{first}/smp_affinity_list")
                         }
                         1 => format!("echo {near} > /proc/irq/{first}/smp_affinity_list"),
@@ -765,7 +764,7 @@ impl Inspection<'_> {
                 cost: FindingCost::unknown(
                     "each packet's descriptors and completions pass the way between sockets",
                 ),
-                cure: format!("nearfar place {name} --apply"),
+                cure: format!("nearfar place {} --apply", shell_word(name)),
             });
         }
     }

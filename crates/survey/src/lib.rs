@@ -36,11 +36,11 @@ mod show;
 pub use capture::{capture, pack};
 pub use fact::{Origin, Sourced};
 pub use findings::{Finding, FindingCost, LinkSetting};
-pub use import::{ImportOptions, Imported, import};
+pub use import::{FarPlace, ImportOptions, Imported, PartRelative, credits_at, import};
 pub use model::{
     CacheKey, CpuCache, Doubt, HostProcess, HostThread, IrqLine, LogicalCpu, MemoryNode, NameList,
     NetInterface, NumberCounts, OsDevice, SetList, SourceNote, Survey, WholeMachine,
 };
-pub use numbers::NumberSet;
+pub use numbers::{NumberSet, shell_word, some_of};
 pub use pci::{AcsBits, BusRange, LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber, PortKind};
 pub use read::{SourceError, texts_in};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::fact::{Origin, facts};
 use crate::numbers::NumberSet;
-use crate::pci::{PciAddress, PciFunction};
+use crate::pci::{PciAddress, PciFunction, PciNumber};
 
 facts! {
     /// What concerns the whole machine.
@@ -269,6 +269,8 @@ pub struct Survey {
     pub paths: BTreeMap<(String, String), String>,
     /// Joins between GPUs, NVLink or the like, by name or address: how many links.
     pub fabric: BTreeMap<(String, String), String>,
+    /// Devices that a source places at a node by their numbers alone, without addresses.
+    pub(crate) placed: Vec<((PciNumber, PciNumber), u32, Origin)>,
     /// What cannot be so.
     pub doubts: BTreeSet<Doubt>,
 }
@@ -352,6 +354,7 @@ impl Survey {
         }
         self.paths.extend(other.paths);
         self.fabric.extend(other.fabric);
+        self.placed.extend(other.placed);
         self.doubts.extend(other.doubts);
     }
 }

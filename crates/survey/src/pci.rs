@@ -318,6 +318,8 @@ facts! {
         revision: u8,
         /// Vendor and device in words.
         name: String,
+        /// Firmware's name for it.
+        label: String,
         /// The driver that has it.
         driver: String,
         /// Port type.

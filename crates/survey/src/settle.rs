@@ -7,12 +7,44 @@ use wire::pcie::Bdf;
 use crate::fact::Origin;
 use crate::model::Survey;
 use crate::numbers::NumberSet;
-use crate::pci::{PciAddress, PciClass, PortKind};
+use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction, PortKind};
+
+/// A link: what it is now, and what each of its ends can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkEnds {
+    /// The bridge at its upper end.
+    pub above: PciAddress,
+    /// Rate and width as negotiated.
+    pub now: (LaneSpeed, u32),
+    /// What the lower end can.
+    pub device: (LaneSpeed, u32),
+    /// What the upper end can; as the lower one, if it does not say.
+    pub port: (LaneSpeed, u32),
+}
+
+/// What a link of a rate and width carries, GB/s.
+pub(crate) fn link_rate((speed, width): (LaneSpeed, u32)) -> f64 {
+    speed.lane_gb_per_s() * f64::from(width)
+}
+
+impl LinkEnds {
+    /// What both of its ends can.
+    pub fn both(&self) -> (LaneSpeed, u32) {
+        (self.device.0.min(self.port.0), self.device.1.min(self.port.1))
+    }
+
+    /// Whether it carries less than both of its ends can.
+    pub fn is_lowered(&self) -> bool {
+        link_rate(self.now) < link_rate(self.both()) * 0.999
+    }
+}
 
 impl Survey {
     /// Names what cannot be so, once all sources are read.
     pub(crate) fn settle(&mut self) {
+        self.add_named_devices();
         self.find_virtual_functions();
+        self.place_by_numbers();
         let mut doubts = Vec::new();
         let known: BTreeSet<u32> = self.nodes.keys().copied().collect();
         for (address, function) in &self.functions {
@@ -46,6 +78,21 @@ impl Survey {
             }
         }
         doubts.into_iter().for_each(|(about, message)| self.doubt(about, message));
+    }
+
+    /// Says at which node devices are that a source places by their numbers, where all of these numbers are at one node.
+    fn place_by_numbers(&mut self) {
+        let placed = std::mem::take(&mut self.placed);
+        for function in self.functions.values_mut().filter(|function| function.node.get().is_none()) {
+            let Some(ids) = function.vendor.value().zip(function.device.value()) else { continue };
+            let mut own = placed.iter().filter(|(other, ..)| *other == ids);
+            if let Some((_, node, from)) = own.next()
+                && own.all(|(_, other, _)| other == node)
+            {
+                function.node.set(*node as i32, *from);
+            }
+        }
+        self.placed = placed;
     }
 
     /// Says which functions are virtual, where sources do not: by the numbers that SR-IOV gives them, or by their place on the bus.
@@ -114,6 +161,23 @@ impl Survey {
             (other.bdf.bus() < buses.secondary && *other != address).then_some((buses.secondary, *other))
         });
         above.max().map(|(_, bridge)| bridge)
+    }
+
+    /// The link above a function, if its ends say what it is and could be.
+    pub(crate) fn link_above(&self, address: PciAddress) -> Option<LinkEnds> {
+        let own = self.functions.get(&address)?;
+        let above = self.parent(address)?;
+        let upper = self.functions.get(&above)?;
+        let now = own.speed.value().or(upper.speed.value()).zip(own.width.value().or(upper.width.value()))?;
+        let can = |of: &PciFunction| of.max_speed.value().zip(of.max_width.value());
+        let device = can(own)?;
+        Some(LinkEnds { above, now, device, port: can(upper).unwrap_or(device) })
+    }
+
+    /// Whether a link's rate alone is lowered, as that of a GPU which has nothing to do.
+    pub(crate) fn idles(&self, address: PciAddress, link: &LinkEnds) -> bool {
+        let both = link.both();
+        self.is_accelerator(address) && link.now.0 < both.0 && link.now.1 == both.1
     }
 
     fn is_in_circle(&self, address: PciAddress) -> bool {

@@ -1,6 +1,6 @@
 //! Kinds of machines and of tools' outputs, each by a small source: what is read, and that its import can be simulated.
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use machine::{ComputerScenario, ComputerSetup, Doc, Library, Machine};
 use survey::{ImportOptions, Imported, PciAddress, Survey, import};
 
 fn read(text: &str) -> Survey {
@@ -265,7 +265,14 @@ fn a_card_of_an_old_generation_has_a_slot() {
     let text = hwloc("2.0", &[(0, node(0, 0x0f, "") + &nic)], "")
         .replace("Intel(R) Xeon(R) Gold 6252 CPU @ 2.10GHz", "Quad-Core AMD Opteron(tm) Processor 8354");
     let imported = imported(&read(&text));
-    assert!(has_note(&imported, "can have a higher rate than its card"), "{:?}", imported.notes);
+    let host = Doc::<Machine>::from_text(&Library::built_in(), "box.toml", &imported.files[0].1)
+        .read()
+        .unwrap()
+        .host;
+    // 4 GB/s are x16 of the first generation, or x8 of the second.
+    let slot = &host.port["slot"];
+    assert_eq!(slot.width.value.get() << slot.generation.value.get(), 32);
+    assert!(!has_note(&imported, "is left out"), "{:?}", imported.notes);
 }
 
 /// A machine that stalls stands for itself alone.
@@ -368,4 +375,132 @@ fn other_forms_of_lspci() {
         "03:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [10de:2204]\n04:00.0 VGA compatible controller [0300]: ASPEED [1a03:2000]\n",
     );
     assert!(one.is_accelerator(at("03:00.0")) && !one.is_accelerator(at("04:00.0")));
+}
+
+/// lstopo's text of version 2: nodes stand beside what is near them, devices below the package that they are at.
+#[test]
+fn lstopo_of_version_2() {
+    let short = "Machine (16GB total)\n\
+                 \x20 Package L#0\n    NUMANode L#0 (P#0 8000MB)\n    L3 L#0 (32MB)\n\
+                 \x20     L2 L#0 (1024KB) + L1d L#0 (32KB) + L1i L#0 (32KB) + Core L#0\n        PU L#0 (P#0)\n        PU L#1 (P#2)\n\
+                 \x20   HostBridge\n      PCIBridge\n        PCI 17:00.0 (Ethernet)\n          Net \"eth0\"\n\
+                 \x20 Package L#1\n    NUMANode L#1 (P#1 8000MB)\n\
+                 \x20   L3 L#1 (32MB) + L2 L#1 (1024KB) + L1d L#1 (32KB) + Core L#1 + PU L#2 (P#1)\n\
+                 \x20   HostBridge\n      PCIBridge\n        PCI 98:00.0 (NVMExp)\n          Block(Disk) \"nvme0n1\"\n";
+    let survey = read(short);
+    assert_eq!(
+        (survey.cpus.len(), survey.cores(), survey.packages.len()),
+        (3, 2, 2),
+        "{}",
+        survey.overview()
+    );
+    let node = |number: u32| survey.nodes[&number].cpus.get().unwrap().to_string();
+    assert_eq!((node(0), node(1)), ("0,2".to_owned(), "1".to_owned()));
+    assert_eq!(survey.nodes[&1].memory_bytes.value(), Some(8000 << 20));
+    assert_eq!((survey.node_of(at("17:00.0")), survey.node_of(at("98:00.0"))), (Some(0), Some(1)));
+    assert_eq!(survey.interfaces["eth0"].function.value(), Some(at("17:00.0")));
+    assert!(survey.functions[&at("98:00.0")].is(survey::PciClass::is_nvme));
+    let l3: Vec<_> = survey.caches.iter().filter(|((level, ..), _)| *level == 3).collect();
+    assert_eq!(l3.iter().map(|(_, cache)| cache.size_bytes.value()).collect::<Vec<_>>(), [Some(32 << 20); 2]);
+    imported(&survey);
+
+    let verbose = "assuming `box.xml' is a XML file\n\
+                   Machine (P#0 total=33554432KB DMIProductName=\"PowerEdge R750\")\n\
+                   \x20 Package L#0 (P#0 total=16777216KB CPUModel=\"Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz\")\n\
+                   \x20   NUMANode L#0 (P#0 local=16777216KB total=16777216KB)\n    L3Cache L#0 (size=49152KB linesize=64 ways=12)\n\
+                   \x20     Core L#0 (P#3)\n        PU L#0 (P#0)\n\
+                   \x20 Package L#1 (P#1 total=16777216KB CPUModel=\"Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz\")\n\
+                   \x20   NUMANode L#1 (P#1 local=16777216KB total=16777216KB)\n    Core L#1 (P#0)\n      PU L#1 (P#1)\n\
+                   \x20   HostBridge L#0 (buses=0000:[97-98])\n\
+                   \x20     PCIBridge L#1 (busid=0000:97:02.0 id=8086:347a class=0604(PCIBridge) link=7.88GB/s buses=0000:[98-98])\n\
+                   \x20       PCI L#0 (busid=0000:98:00.0 id=8086:1583 class=0200(Ethernet) link=7.88GB/s)\n          Network L#0 \"ens1\"\n\
+                   depth 0:           1 Machine (type #0)\n\
+                   Relative latency matrix (name NUMALatency kind 5) between 2 NUMANodes (depth -3) by logical indexes:\n\
+                   \x20index     0     1\n     0    10    21\n     1    21    10\nTopology not from this system\n";
+    let survey = read(verbose);
+    assert_eq!(survey.machine.product.get().map(String::as_str), Some("PowerEdge R750"));
+    assert_eq!(survey.cpu_name().as_deref(), Some("Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz"));
+    assert_eq!((survey.distances.len(), survey.distances[&(0, 1)]), (4, 21));
+    let nic = &survey.functions[&at("98:00.0")];
+    assert_eq!((nic.vendor.value().unwrap().0, nic.device.value().unwrap().0), (0x8086, 0x1583));
+    assert_eq!((survey.node_of(at("98:00.0")), survey.parent(at("98:00.0"))), (Some(1), Some(at("97:02.0"))));
+    assert_eq!(survey.cpus[&0].core.value(), Some(3));
+    assert_eq!(survey.caches.values().next().unwrap().ways.value(), Some(12));
+    assert!(imported(&survey).files[0].1.contains("port.slot.socket = { value = 1"));
+}
+
+/// A text that is compressed by itself is the text.
+#[test]
+fn a_compressed_text_is_read() {
+    use std::io::Write as _;
+    let text = hwloc("2.0", &[(0, node(0, 0x0f, ""))], "");
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(text.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    assert_eq!(Survey::from_bytes("box.xml.gz", &packed).unwrap().cpus.len(), 4);
+    assert!(Survey::from_bytes("box.xml.gz", &packed[..packed.len() / 2]).is_err());
+}
+
+/// NCCL writes a CPU's extended family four bits higher; a GPU has no NVLink to itself.
+#[test]
+fn families_and_nvlinks_of_nccl() {
+    let system = |family: u32| {
+        let gpu = |dev: u32| {
+            format!(
+                "<pci busid=\"0000:0{dev}:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" link_speed=\"32.0 GT/s PCIe\" \
+                 link_width=\"16\"><gpu dev=\"{dev}\"><nvlink target=\"0000:0{dev}:00.0\" count=\"2\"/></gpu></pci>"
+            )
+        };
+        format!(
+            "<system version=\"1\"><cpu numaid=\"0\" affinity=\"00ff\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"{family}\" \
+             modelid=\"2\">{}{}</cpu></system>",
+            gpu(1),
+            gpu(2)
+        )
+    };
+    for (told, family) in [(175, 25), (191, 26), (143, 23), (25, 25), (6, 6)] {
+        let survey = read(&system(told));
+        assert_eq!(survey.machine.cpu_family.value(), Some(family), "{told}");
+        assert!(survey.fabric.is_empty());
+        let again = read(&survey.to_nccl_xml());
+        assert_eq!(again.machine.cpu_family.value(), Some(family));
+    }
+    assert!(read(&system(191)).findings().iter().any(|finding| finding.id.starts_with("peers-cross-root")));
+    assert_eq!(imported(&read(&system(175))).relative, "epyc-9224");
+}
+
+/// What is looked at is what is imported: devices that a matrix names without addresses are there.
+#[test]
+fn a_matrix_alone_has_findings() {
+    let survey = read(MATRIX);
+    assert_eq!(
+        survey.functions.values().filter(|function| function.is(survey::PciClass::is_accelerator)).count(),
+        3
+    );
+    assert!(survey.overview().contains("[GPU2]"), "{}", survey.overview());
+    assert!(survey.findings().iter().any(|finding| finding.id.starts_with("peers-cross-socket")));
+    // With addresses from elsewhere, none are made up.
+    let lspci = "17:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b5]\n";
+    let directory = tempfile::tempdir().unwrap();
+    let paths = [("a.txt", MATRIX), ("b.txt", lspci)].map(|(name, text)| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let both = Survey::read(&paths.each_ref().map(std::path::PathBuf::as_path)).unwrap();
+    assert_eq!(both.functions.len(), 1);
+}
+
+/// A virtual machine's NIC is named, and told not to be simulated; names of interfaces are quoted for shells.
+#[test]
+fn a_virtual_nic_is_named() {
+    let survey = read("available: 1 nodes (0)\nnode 0 cpus: 0 1\nnode 0 size: 7999 MB\n");
+    assert!(has_note(&imported(&survey), "the sources have no NIC"));
+    let lspci = "00:03.0 Ethernet controller [0200]: Red Hat, Inc. Virtio network device [1af4:1000]\n";
+    let made = imported(&read(lspci));
+    assert!(has_note(&made, "Virtio network device (0000:00:03.0)"), "{:?}", made.notes);
+    assert_eq!(survey::shell_word("ens1f0"), "ens1f0");
+    assert_eq!(survey::shell_word("a b"), "'a b'");
+    assert_eq!(survey::shell_word("it's"), "'it'\\''s'");
+    assert_eq!(survey::some_of(&["a".to_owned(), "b".to_owned(), "c".to_owned()], 2), "a, b and 1 more");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use machine::{ComputerScenario, ComputerSetup, Doc, Library, Machine};
-use survey::{ImportOptions, Survey, import, pack};
+use survey::{ImportOptions, Imported, Survey, import, pack};
 
 /// A machine's files.
 #[derive(Default)]
@@ -76,6 +76,13 @@ impl Made {
         ] {
             self.file(format!("{folder}/{key}"), value);
         }
+    }
+
+    /// What a function's link could be.
+    fn could_be(&mut self, path: &str, (rate, width): (&str, u32)) {
+        let folder = format!("/sys/devices/pci{}:00/{path}", &path[..4]);
+        self.file(format!("{folder}/max_link_speed"), format!("{rate} GT/s PCIe"));
+        self.file(format!("{folder}/max_link_width"), width.to_string());
     }
 
     fn survey(&self) -> Survey {
@@ -271,4 +278,250 @@ fn a_machine_without_nodes() {
     assert_eq!((again.cores(), again.functions.len()), (2, 2), "{xml}");
     let imported = import(&survey, &Library::built_in(), ImportOptions { name: "box", from: None }).unwrap();
     assert_eq!(imported.relative, "i5-2400s");
+}
+
+fn imported(made: &Made) -> Imported {
+    let library = Library::built_in();
+    let imported = import(&made.survey(), &library, ImportOptions { name: "box", from: None }).unwrap();
+    let texts = imported.files.iter().map(|(name, text)| (format!("box/{name}"), text.clone()));
+    let library = library.with_texts(texts);
+    for (name, _) in imported.files.iter().filter(|(_, text)| text.contains("[[host]]")) {
+        let doc = Doc::<ComputerScenario>::load(&library, &format!("box/{name}")).unwrap();
+        ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    imported
+}
+
+fn file<'i>(imported: &'i Imported, name: &str) -> &'i str {
+    &imported.files.iter().find(|(own, _)| own == name).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+fn note(imported: &Imported, part: &str) -> bool {
+    imported.notes.iter().any(|note| note.contains(part))
+}
+
+const ICE_LAKE: &str = "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz";
+
+/// The slot that asks what a device costs elsewhere is like the device's own, at the socket farthest from it.
+#[test]
+fn the_far_slot_is_far_from_its_own_device() {
+    let mut made = Made::nodes(4, 4, 1, ICE_LAKE);
+    // Two nodes of each package.
+    for node in 0..4 {
+        let far = (0..4).map(|other| match (node / 2 == other / 2, node == other) {
+            (_, true) => "10",
+            (true, _) => "12",
+            _ => "21",
+        });
+        made.file(format!("/sys/devices/system/node/node{node}/distance"), far.collect::<Vec<_>>().join(" "));
+    }
+    made.function("0000:00:01.0", 0, "0604", PORT, ("16.0", 16));
+    made.function("0000:00:01.0/0000:01:00.0", 0, "0302", GPU, ("16.0", 16));
+    made.function("0000:80:01.0", 3, "0604", PORT, ("8.0", 8));
+    made.function("0000:80:01.0/0000:81:00.0", 3, "0200", NIC, ("8.0", 8));
+    made.function("0000:40:01.0", 1, "0604", PORT, ("8.0", 4));
+    made.function("0000:40:01.0/0000:41:00.0", 1, "0108", DRIVE, ("8.0", 4));
+    let found = imported(&made);
+    let machine = file(&found, "box.toml");
+    assert!(machine.contains("port.elsewhere.extends = \"at-0000-80-01-0\""), "{machine}");
+    assert!(machine.contains("port.elsewhere.socket = { value = 0"), "{machine}");
+    assert!(machine.contains("port.drive-elsewhere.socket = { value = 2"), "{machine}");
+    let place = found.far.iter().find(|place| place.scenario == "netperf.toml").unwrap();
+    assert_eq!(place.device, "0000:81:00.0".parse().unwrap());
+    let command = "sweep there/netperf.toml --over host.b.device.0.slot=at-0000-80-01-0,elsewhere";
+    assert_eq!(place.command("there"), command);
+    // What is below a switch goes there with it.
+    let mut made = Made::nodes(2, 4, 1, ICE_LAKE);
+    made.function("0000:00:01.0", 1, "0604", PORT, ("16.0", 16));
+    made.function("0000:00:01.0/0000:01:00.0", 1, "0604", ["10b5", "c010"], ("16.0", 16));
+    for (port, bus, class, ids) in [(0, 3, "0200", NIC), (1, 4, "0302", GPU)] {
+        let port = format!("0000:00:01.0/0000:01:00.0/0000:02:0{port}.0");
+        made.function(&port, 1, "0604", ["10b5", "c010"], ("16.0", 16));
+        made.function(&format!("{port}/0000:0{bus}:00.0"), 1, class, ids, ("16.0", 16));
+    }
+    let found = imported(&made);
+    assert_eq!(found.far[0].key, "host.b.switch.0.slot");
+    assert!(file(&found, "box.toml").contains("port.elsewhere.socket = { value = 0"));
+    // One socket has no far slot.
+    let mut made = Made::nodes(1, 4, 1, ICE_LAKE);
+    made.function("0000:00:01.0", 0, "0604", PORT, ("16.0", 16));
+    made.function("0000:00:01.0/0000:01:00.0", 0, "0200", NIC, ("16.0", 16));
+    assert!(imported(&made).far.is_empty());
+}
+
+/// A link is simulated as it is now, whatever both of its ends can, and what it could be is told.
+#[test]
+fn links_are_as_they_are_now() {
+    let mut made = Made::nodes(2, 4, 1, ICE_LAKE);
+    let slow = ("8.0", 4);
+    made.function("0000:00:01.0", 0, "0604", PORT, slow);
+    made.function("0000:00:01.0/0000:01:00.0", 0, "0200", NIC, slow);
+    // A GPU with nothing to do.
+    made.function("0000:80:01.0", 1, "0604", PORT, ("2.5", 16));
+    made.function("0000:80:01.0/0000:81:00.0", 1, "0302", GPU, ("2.5", 16));
+    for path in ["0000:00:01.0", "0000:00:01.0/0000:01:00.0", "0000:80:01.0", "0000:80:01.0/0000:81:00.0"] {
+        made.could_be(path, ("16.0", 16));
+    }
+    let found = imported(&made);
+    let machine = file(&found, "box.toml");
+    for line in [
+        "port.at-0000-00-01-0.generation = { value = 3",
+        "port.at-0000-00-01-0.width = { value = 4",
+        "port.slot.generation = { value = 4",
+        "port.slot.width = { value = 16",
+    ] {
+        assert!(machine.contains(line), "{line}: {machine}");
+    }
+    assert!(
+        note(&found, "for what it could be, set port.at-0000-00-01-0.generation to 4"),
+        "{:?}",
+        found.notes
+    );
+    assert!(note(&found, "links of 0000:81:00.0 have a lower rate now"), "{:?}", found.notes);
+    // Below a switch, the card's file says it.
+    let mut made = Made::nodes(1, 4, 1, ICE_LAKE);
+    made.function("0000:00:01.0", 0, "0604", PORT, ("16.0", 16));
+    made.function("0000:00:01.0/0000:01:00.0", 0, "0604", ["10b5", "c010"], ("16.0", 16));
+    for (port, link) in [(0, slow), (1, ("16.0", 16))] {
+        let port_path = format!("0000:00:01.0/0000:01:00.0/0000:02:0{port}.0");
+        let card = format!("{port_path}/0000:0{}:00.0", 3 + port);
+        made.function(&port_path, 0, "0604", ["10b5", "c010"], link);
+        made.function(&card, 0, "0200", NIC, link);
+        made.could_be(&port_path, ("16.0", 16));
+        made.could_be(&card, ("16.0", 16));
+    }
+    let found = imported(&made);
+    assert!(file(&found, "nic-15b3-1021-x4g3.toml").contains("link.width = { value = 4"));
+    assert!(note(&found, "link.width to 16 in nic-15b3-1021-x4g3.toml"), "{:?}", found.notes);
+}
+
+/// A port of an old generation tells as many credits as its flow control can, and the next one as many as the relative has.
+#[test]
+fn credits_are_those_of_the_generation() {
+    let mut made = Made::nodes(2, 4, 1, "Intel(R) Xeon(R) Gold 6442Y");
+    made.function("0000:00:01.0", 0, "0604", PORT, ("8.0", 16));
+    made.function("0000:00:01.0/0000:01:00.0", 0, "0200", NIC, ("8.0", 16));
+    made.function("0000:80:01.0", 1, "0604", PORT, ("32.0", 4));
+    made.function("0000:80:01.0/0000:81:00.0", 1, "0108", DRIVE, ("32.0", 4));
+    let found = imported(&made);
+    assert_eq!(found.relative, "dell-r760");
+    let library = Library::built_in();
+    let host = Doc::<Machine>::from_text(&library, "box.toml", file(&found, "box.toml")).read().unwrap().host;
+    let of = |generation| {
+        let mut ports = host.port.values().filter(|port| port.count() > 0);
+        ports.find(|port| port.generation.value.get() == generation).unwrap()
+    };
+    let (old, new) = (of(3), of(5));
+    let like = &Doc::<Machine>::load(&library, "dell-r760").unwrap().read().unwrap().host.port["slot"];
+    assert_eq!((old.generation.value.get(), old.credits.ph.value, old.credits.pd.value), (3, 127, 2047));
+    assert_eq!((new.generation.value.get(), new.credits.ph.value), (5, like.credits.ph.value));
+    assert_eq!(survey::credits_at(like, 3)[0], ("ph", 127));
+}
+
+/// What nobody has a file about is its nearest relative: CPUs by generation and vendor, GPUs by chip, switches by generation.
+#[test]
+fn relatives_are_near() {
+    let of_cpu = |cpu: &str| {
+        let mut made = Made::nodes(1, 4, 1, cpu);
+        made.function("0000:00:01.0", 0, "0604", PORT, ("8.0", 16));
+        made.function("0000:00:01.0/0000:01:00.0", 0, "0200", NIC, ("8.0", 16));
+        imported(&made).relative
+    };
+    for (cpu, relative) in [
+        ("Intel(R) Core(TM) i9-10980XE CPU @ 3.00GHz", "xeon-8280"),
+        ("Intel(R) Xeon(R) W-2145 CPU @ 3.70GHz", "xeon-8160"),
+        ("13th Gen Intel(R) Core(TM) i9-13900K", "dell-r760"),
+        ("Intel(R) Core(TM) i7-6700 CPU @ 3.40GHz", "xeon-8160"),
+        ("Intel(R) Core(TM) i5-3570 CPU @ 3.40GHz", "i5-2400s"),
+        ("NVIDIA Grace", "grace"),
+    ] {
+        assert_eq!(of_cpu(cpu), relative, "{cpu}");
+    }
+    let mut made = Made::nodes(1, 4, 1, "");
+    made.file("/proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40");
+    made.function("0000:00:01.0", 0, "0604", PORT, ("16.0", 16));
+    made.function("0000:00:01.0/0000:01:00.0", 0, "0200", NIC, ("16.0", 16));
+    assert_eq!(imported(&made).relative, "grace");
+    let mut made = Made::nodes(1, 4, 1, ICE_LAKE);
+    for (place, (device, class, rate)) in [
+        ("1024", "0302", "8.0"),
+        ("102d", "0302", "8.0"),
+        ("1db4", "0302", "8.0"),
+        ("20b5", "0302", "16.0"),
+        ("2684", "0300", "16.0"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let root = format!("0000:00:0{}.0", place + 1);
+        made.function(&root, 0, "0604", PORT, (rate, 16));
+        made.function(&format!("{root}/0000:0{}:00.0", place + 1), 0, class, ["10de", device], (rate, 16));
+    }
+    let found = imported(&made);
+    let relatives: Vec<(&str, bool)> =
+        found.parts.iter().map(|part| (part.relative.as_str(), part.is_own)).collect();
+    let expected = [
+        ("k40c", true),
+        ("k40c", false),
+        ("h100-pcie", false),
+        ("h100-pcie", false),
+        ("rtx-pro-6000", false),
+    ];
+    assert_eq!(relatives, expected);
+}
+
+/// Of parts with the same numbers, firmware's label tells; without one, it is the part that the others extend. Drives by their numbers.
+#[test]
+fn parts_are_told_by_numbers_and_labels() {
+    let part = |label: Option<&str>, class: &str, ids: [&str; 2]| {
+        let mut made = Made::nodes(1, 4, 1, ICE_LAKE);
+        made.function("0000:00:01.0", 0, "0604", PORT, ("8.0", 16));
+        let path = "0000:00:01.0/0000:01:00.0";
+        made.function(path, 0, class, ids, ("8.0", 4));
+        if let Some(label) = label {
+            made.file(format!("/sys/devices/pci0000:00/{path}/label"), label);
+        }
+        let parts = imported(&made).parts;
+        // hwloc's XML carries it as the device's name.
+        let xml = made.survey().to_hwloc_xml();
+        let again = Survey::from_bytes("again", xml.as_bytes()).unwrap();
+        let again =
+            import(&again, &Library::built_in(), ImportOptions { name: "box", from: None }).unwrap().parts;
+        assert_eq!(again[0].relative, parts[0].relative);
+        (parts[0].relative.clone(), parts[0].is_own)
+    };
+    let own = |name: &str| (name.to_owned(), true);
+    assert_eq!(part(None, "0200", ["4e46", "0001"]), own("modern"));
+    assert_eq!(part(Some("kpio-fpga"), "0200", ["4e46", "0001"]), own("kpio-fpga"));
+    assert_eq!(part(None, "0200", ["15b3", "1013"]), own("connectx4"));
+    assert_eq!(part(Some("connectx4-octo"), "0200", ["15b3", "1013"]), own("connectx4-octo"));
+    assert_eq!(part(Some("Integrated NIC 1"), "0200", ["15b3", "1013"]), own("connectx4"));
+    assert_eq!(part(None, "0108", ["8086", "2700"]), own("optane-900p"));
+    assert_eq!(part(None, "0108", ["8086", "2701"]), own("optane-p4800x"));
+    // Another vendor's part is not the one of the label.
+    assert!(!part(Some("modern"), "0200", ["8086", "1583"]).1);
+}
+
+/// All GPUs are in the scenario of peers; an Ethernet rate that nobody says is told to be assumed.
+#[test]
+fn scenarios_have_what_there_is() {
+    let mut made = Made::nodes(2, 4, 1, ICE_LAKE);
+    for gpu in 0..8 {
+        let root = format!("0000:00:0{}.0", gpu + 1);
+        made.function(&root, gpu / 4, "0604", PORT, ("16.0", 16));
+        made.function(&format!("{root}/0000:0{}:00.0", gpu + 1), gpu / 4, "0302", GPU, ("16.0", 16));
+    }
+    made.function("0000:00:0a.0", 0, "0604", PORT, ("8.0", 8));
+    made.function("0000:00:0a.0/0000:0a:00.0", 0, "0200", NIC, ("8.0", 8));
+    let found = imported(&made);
+    assert_eq!(file(&found, "p2p.toml").matches("\ngpu = ").count(), 8);
+    assert!(note(&found, "no source says the Ethernet rate"), "{:?}", found.notes);
+    made.links.insert(
+        "/sys/class/net/eth0".into(),
+        "../../devices/pci0000:00/0000:00:0a.0/0000:0a:00.0/net/eth0".into(),
+    );
+    let folder = "/sys/devices/pci0000:00/0000:00:0a.0/0000:0a:00.0/net/eth0";
+    made.links.insert(format!("{folder}/device"), "../..".into());
+    made.file(format!("{folder}/speed"), "25000");
+    assert!(!note(&imported(&made), "Ethernet rate"));
 }

@@ -319,8 +319,8 @@ fn held_to(comparison: &Comparison) -> &'static str {
             "The folder is simulated, too, and says so in `provenance.json`: what differs comes of what was changed since; no target \
              holds it."
         }
-        (false, true) => "HeldRows to the targets of directories that no figure has seen.",
-        (false, false) => "HeldRows to the targets of directories that figures were fitted to.",
+        (false, true) => "Held to the targets of directories that no figure has seen.",
+        (false, false) => "Held to the targets of directories that figures were fitted to.",
     }
 }
 

@@ -1,24 +1,19 @@
 //! What findings cost: small simulations of the machine's import, each once for all findings that ask the same.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use machine::Library;
+use machine::{Doc, Library, Machine};
 use nearfar::Silent;
 use nearfar::experiment::Experiment;
-use nearfar::peers::{self, PeerOptions};
 use serde_json::Value;
-use survey::{Finding, FindingCost, Imported, LinkSetting, PciClass, Survey};
+use survey::{Finding, FindingCost, Imported, LinkSetting, PciAddress, PciClass, Survey};
 
 use crate::failure::Failure;
 use crate::{Common, input, output};
 
 /// The folder of the import's files, which exist in memory alone.
 const FOLDER: &str = "inspected";
-
-/// What puts a device at another socket than the programs that use it.
-const FAR_NIC: [(&str, &str); 1] = [("host.b.device.0.slot", "elsewhere")];
-const FAR_DRIVE: [(&str, &str); 1] = [("host.a.device.0.slot", "elsewhere")];
 
 /// A simulation that tells what a finding costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,23 +61,27 @@ pub struct FarCost {
     near: f64,
     far: f64,
     relative: String,
+    /// As what it was simulated, and how far that is off.
+    source: String,
 }
 
 impl FarCost {
     /// As a record.
     pub fn to_json(&self) -> Value {
-        let Self { what, unit, near, far, relative } = self;
-        serde_json::json!({ "what": what, "unit": unit, "near": near, "far": far, "change_pct": 100.0 * (far / near - 1.0), "relative": relative })
+        let Self { what, unit, near, far, relative, source } = self;
+        serde_json::json!({
+            "what": what, "unit": unit, "near": near, "far": far, "change_pct": 100.0 * (far / near - 1.0), "relative": relative,
+            "source": source,
+        })
     }
 }
 
 impl std::fmt::Display for FarCost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, unit, near, far, relative } = self;
+        let Self { what, unit, near, far, source, .. } = self;
         write!(
             f,
-            "simulated: {what} {} {unit} with the device at the program's socket, {} at the other one ({:+.1} %); as {relative}, whose errors \
-             docs/accuracy.md has",
+            "{what} {} {unit} with the device at the program's socket, {} at another one ({:+.1} %); {source}",
             output::number(*near),
             output::number(*far),
             100.0 * (far / near - 1.0)
@@ -94,39 +93,43 @@ impl std::fmt::Display for FarCost {
 pub fn simulate(common: &Common, survey: &Survey, findings: &mut [Finding]) -> Result<Costs, Failure> {
     let bench = Import::new(common, survey)?;
     let mut done: BTreeMap<Trial, Result<TrialResult, String>> = BTreeMap::new();
-    let mut failed = Vec::new();
+    let mut failed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for finding in findings.iter_mut() {
         let Some(trial) = trial_of(survey, finding) else { continue };
         let result = done.entry(trial).or_insert_with(|| bench.run(trial));
         match result {
             Ok(found) => {
+                let of = bench.device_of(trial).filter(|device| !finding.functions.contains(device));
+                let of = of.map_or(String::new(), |device| format!(", as of {device}"));
                 finding.cost = FindingCost {
                     share: Some(found.share.max(0.0)),
-                    text: found.text.clone(),
-                    source: format!(
-                        "simulated as {}; known errors: latencies 1.0 / 3.5 %, bandwidths 0.9 / 11.5 % (median / 90th percentile, \
-                         docs/accuracy.md: a relative's file)",
-                        bench.imported.relative
-                    ),
+                    text: format!("{}{of}", found.text),
+                    source: bench.source(trial),
                 };
             }
-            Err(reason) => failed.push(format!("{} was not simulated: {reason}", finding.id)),
+            Err(reason) => failed.entry(reason.clone()).or_default().push(finding.id.clone()),
         }
     }
+    let failed = failed.into_iter().map(|(reason, ids)| {
+        let were = if ids.len() == 1 { "was" } else { "were" };
+        format!("{} {were} not simulated: {reason}", survey::some_of(&ids, 5))
+    });
     findings.sort_by(|a, b| {
         let rank = |finding: &Finding| finding.cost.share.unwrap_or(-1.0);
         rank(b).total_cmp(&rank(a)).then_with(|| a.id.cmp(&b.id))
     });
-    Ok(Costs { far: bench.far(), failed })
+    Ok(Costs { far: bench.far(), failed: failed.collect() })
 }
 
 /// What a finding's cost is found by, if anything.
 fn trial_of(survey: &Survey, finding: &Finding) -> Option<Trial> {
     let kind = finding.id.split('/').next()?;
     let function = finding.functions.first().and_then(|address| survey.functions.get(address));
+    // What other devices lose there is not that of a NIC.
     let far = || match function {
-        Some(function) if function.is(PciClass::is_nvme) => Trial::FarDrive,
-        _ => Trial::FarNic,
+        Some(function) if function.is(PciClass::is_nvme) => Some(Trial::FarDrive),
+        Some(function) if function.is(PciClass::is_network) => Some(Trial::FarNic),
+        _ => None,
     };
     Some(match kind {
         "link-below-possible" | "slot-below-device" | "mps-small" | "mrrs-small" | "few-tags" => {
@@ -142,7 +145,7 @@ fn trial_of(survey: &Survey, finding: &Finding) -> Option<Trial> {
             let name = finding.id.split('/').nth(1)?;
             Trial::Rate(now, survey.interfaces.get(name)?.mbit_per_s.value()?)
         }
-        "far-interrupts" | "far-queues" | "node-unknown" | "process-far" | "guest-far" => far(),
+        "far-interrupts" | "far-queues" | "node-unknown" | "process-far" | "guest-far" => far()?,
         "translated" => {
             let mode = function.and_then(|function| function.iommu_mode.get());
             Trial::Translated { strict: mode.is_none_or(|mode| mode == "DMA") }
@@ -183,8 +186,15 @@ impl Import {
                 lost(", in order instead of relaxed", [self.goodput(link, false)?, self.goodput(link, true)?])
             }
             Trial::Rate(link, mbit) => self.rate(link, mbit),
-            Trial::FarNic => self.worst("netperf.toml", &[], &FAR_NIC, "with the NIC at the other socket"),
-            Trial::FarDrive => self.worst("fio.toml", &[], &FAR_DRIVE, "with the drive at the other socket"),
+            Trial::FarNic => self.worst(
+                "netperf.toml",
+                &[],
+                &self.elsewhere("netperf.toml")?,
+                "with the NIC at another socket",
+            ),
+            Trial::FarDrive => {
+                self.worst("fio.toml", &[], &self.elsewhere("fio.toml")?, "with the drive at another socket")
+            }
             Trial::Translated { strict } => {
                 let mode = if strict { "strict" } else { "lazy" };
                 let changes = [("host.a.iommu", mode), ("host.b.iommu", mode)];
@@ -197,6 +207,58 @@ impl Import {
             }
             Trial::Redirected => self.redirected(),
             Trial::FarPeers => self.far_peers(),
+        }
+    }
+
+    /// What puts a scenario's device at another socket than its programs.
+    fn elsewhere(&self, name: &str) -> Result<[(&str, &str); 1], String> {
+        self.has(name)?;
+        let place = self.imported.far.iter().find(|place| place.scenario == name);
+        place.map(|place| [(&*place.key, &*place.far)]).ok_or_else(|| "one node: no slot is far".into())
+    }
+
+    /// The device that a trial's scenario has, where one stands for others.
+    fn device_of(&self, trial: Trial) -> Option<PciAddress> {
+        let name = match trial {
+            Trial::FarNic => "netperf.toml",
+            Trial::FarDrive => "fio.toml",
+            _ => return None,
+        };
+        self.imported.far.iter().find(|place| place.scenario == name).map(|place| place.device)
+    }
+
+    /// As what a trial was simulated, and how far that is off as known.
+    fn source(&self, trial: Trial) -> String {
+        let kind = match trial {
+            Trial::Link(..) | Trial::Strict(_) | Trial::Rate(..) => None,
+            Trial::FarDrive => Some("drive"),
+            Trial::FarNic | Trial::Translated { .. } | Trial::OneCore => Some("nic"),
+            Trial::Redirected | Trial::FarPeers => Some("gpu"),
+        };
+        let relative = &self.imported.relative;
+        let mut text = format!("simulated as {relative}");
+        let device = self.device_of(trial);
+        let stands = self.imported.parts.iter().filter(|part| {
+            Some(part.kind) == kind && !part.is_own && device.is_none_or(|device| device == part.device)
+        });
+        let stands: BTreeSet<&str> = stands.map(|part| part.relative.as_str()).collect();
+        if let Some(kind) = kind.filter(|_| !stands.is_empty()) {
+            let all = stands.into_iter().collect::<Vec<_>>().join(" and ");
+            let kind = if kind == "drive" { kind.to_owned() } else { kind.to_uppercase() };
+            text += &format!(" with the {kind} as {all}, whose own limits bound it");
+        }
+        let was_measured = || {
+            let machine = Doc::<Machine>::load(&self.library, relative).and_then(|doc| doc.read()).ok();
+            machine.and_then(|machine| machine.measured_as).is_some_and(|known| !known.directories.is_empty())
+        };
+        // Costs are of the relative's PCIe alone, which is what pcie-bench measured.
+        text + match kind {
+            None if was_measured() => {
+                "; known errors of its PCIe: latencies 1.0 / 3.5 %, bandwidths 0.9 / 11.5 % (median / 90th percentile, docs/accuracy.md: a \
+                 relative's file)"
+            }
+            None => "; no error is known: nobody has measured its PCIe with pcie-bench",
+            Some(_) => "; no error of such costs is known",
         }
     }
 
@@ -251,12 +313,22 @@ impl Import {
 
     /// What a NIC, or else a drive, at the other socket costs; nothing if there is one socket.
     fn far(&self) -> Vec<FarCost> {
-        let netperf = self.apart("netperf.toml", &[], &FAR_NIC);
-        let all = netperf.or_else(|_| self.apart("fio.toml", &[], &FAR_DRIVE)).unwrap_or_default();
+        let tries = [("netperf.toml", Trial::FarNic), ("fio.toml", Trial::FarDrive)];
+        let found = tries.into_iter().find_map(|(name, trial)| {
+            let each = self.apart(name, &[], &self.elsewhere(name).ok()?).ok()?;
+            Some((each, self.source(trial)))
+        });
+        let (all, source) = found.unwrap_or_default();
         let relative = || self.imported.relative.clone();
-        all.into_iter()
-            .map(|(what, unit, [near, far])| FarCost { what, unit, near, far, relative: relative() })
-            .collect()
+        let cost = |(what, unit, [near, far]): (String, String, [f64; 2])| FarCost {
+            what,
+            unit,
+            near,
+            far,
+            relative: relative(),
+            source: source.clone(),
+        };
+        all.into_iter().map(cost).collect()
     }
 
     fn records(&self, name: &str, changes: &[(&str, &str)]) -> Result<Vec<Value>, String> {
@@ -281,11 +353,22 @@ impl Import {
         let LinkSetting { generation, width, mps_bytes, mrrs_bytes, tags } = link;
         let generation = generation.min(5);
         let bits = if tags > 256 { 10 } else { 8 };
+        let relative = Doc::<Machine>::load(&self.library, &self.imported.relative);
+        let relative =
+            relative.and_then(|doc| doc.read()).map_err(|error| first_line(&error.to_string()))?.host.port;
+        let like =
+            relative.get("slot").or_else(|| relative.values().next()).ok_or("the machine has no slot")?;
+        let credits: Vec<String> = survey::credits_at(like, generation)
+            .into_iter()
+            .map(|(key, credits)| format!("{key} = {credits}"))
+            .collect();
+        let credits = credits.join(", ");
         let text = format!(
             "name = \"link\"\nsummary = \"a link\"\nmachine = \"{FOLDER}.toml\"\ncard = \"ideal\"\nslot = \"slot\"\n\
              change_card = {{ link = {{ generation = {generation}, width = {width}, tag_bits = {bits}, relaxed_ordering = {is_relaxed} }}, \
              dma_engine = {{ tags = {tags}, max_read_request = {mrrs_bytes} }} }}\n\
-             change.host.port.slot = {{ socket = 0, generation = {generation}, width = {width}, mps_bytes = {mps_bytes}, mrrs_bytes = {mrrs_bytes} }}\n\
+             change.host.port.slot = {{ socket = 0, generation = {generation}, width = {width}, mps_bytes = {mps_bytes}, mrrs_bytes = {mrrs_bytes}, \
+             credits = {{ {credits} }} }}\n\
              [pcie_bench]\ntest = [\"BW_RD\", \"BW_WR\", \"BW_RDWR\"]\npattern = \"rand\"\ncache = \"host-warm\"\nwindow = \"256 KiB\"\n\
              transfer = [\"64 B\", \"1500 B\", \"2 KiB\"]\n"
         );
@@ -302,7 +385,7 @@ impl Import {
 
     fn rate(&self, link: LinkSetting, mbit: u32) -> Result<TrialResult, String> {
         let found = self.goodput(link, true)?;
-        let now = found.get("BW_RDWR 1500").ok_or("its simulation has no result")?;
+        let now = found.get("BW_DMA_RW 1500").ok_or("its simulation has no result")?;
         let wire = f64::from(mbit) / 1e3;
         let text = format!(
             "{now:.1} of {wire} Gbit/s each way, reads and writes of 1500 B by a device without own limits"
@@ -310,21 +393,18 @@ impl Import {
         Ok(TrialResult { share: 1.0 - now / wire, text })
     }
 
-    /// GB/s between pairs of GPUs.
-    fn pairs(&self, changes: &[(String, String)]) -> Result<BTreeMap<(usize, usize), f64>, String> {
+    /// GB/s of copies that GPUs make of each other's memory, by command line: of the two nearest, and of the two farthest.
+    fn pairs(&self, changes: &[(&str, &str)]) -> Result<BTreeMap<String, f64>, String> {
         self.has("p2p.toml")?;
-        let options = PeerOptions { gpu: "rtx-pro-6000".into(), bytes: 512 << 10, reads: false };
-        let matrix =
-            peers::matrix(&self.library, &format!("{FOLDER}/p2p.toml"), "--cost", changes, &options, &Silent);
-        let matrix = matrix.map_err(|error| first_line(&error.to_string()))?;
-        let each = matrix.cells.iter().filter_map(|cell| Some(((cell.from, cell.to), cell.one_way?)));
-        Ok(each.collect())
+        let each = readings(&self.records("p2p.toml", changes)?);
+        let direct = each.into_iter().filter(|(what, ..)| !what.contains("--through=ram"));
+        Ok(direct.map(|(what, _, rate)| (what, rate)).collect())
     }
 
     fn redirected(&self) -> Result<TrialResult, String> {
-        let straight = self.pairs(&[("host.a.iommu".into(), "off".into())])?;
+        let straight = self.pairs(&[("host.a.iommu", "off")])?;
         // The kernel redirects requests of peers where it translates them.
-        let redirected = self.pairs(&[("host.a.iommu".into(), "lazy".into())])?;
+        let redirected = self.pairs(&[("host.a.iommu", "lazy")])?;
         let pairs = straight.iter().filter_map(|(pair, was)| Some((*was, *redirected.get(pair)?)));
         let worst = pairs.max_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
         let (was, is) = worst.ok_or("its simulation has no result")?;
@@ -339,11 +419,11 @@ impl Import {
         else {
             return Err("its simulation has no result".into());
         };
-        let text = match pairs.len() > 2 {
+        let text = match pairs.len() > 1 {
             true => {
                 format!("{least:.1} of {most:.1} GB/s, copies between the farthest and the nearest two GPUs")
             }
-            false => format!("{least:.1} GB/s, copies between two GPUs"),
+            false => format!("{least:.1} GB/s, copies between two GPUs; no two are nearer"),
         };
         Ok(TrialResult { share: 1.0 - least / most, text })
     }
@@ -357,8 +437,8 @@ fn lost(how: &str, [now, then]: [BTreeMap<String, f64>; 2]) -> Result<TrialResul
         let share = 1.0 - now / then;
         let (test, bytes) = what.split_once(' ').unwrap_or((what, ""));
         let test = match test {
-            "BW_RD" => "reads",
-            "BW_WR" => "writes",
+            "BW_DMA_RD" => "reads",
+            "BW_DMA_WR" => "writes",
             _ => "reads and writes at once",
         };
         let text =

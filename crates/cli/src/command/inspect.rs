@@ -1,5 +1,6 @@
 //! `nearfar inspect`: a real machine, and what holds its devices up.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -147,16 +148,40 @@ fn watch(arguments: &InspectArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Findings as numbered paragraphs.
+/// Findings as numbered paragraphs. Those of a kind that has many are one, at the place of the most costly of them.
 fn text_of(findings: &[Finding]) -> String {
+    /// So many of one kind are told each.
+    const MOST_OF_A_KIND: usize = 5;
     if findings.is_empty() {
         return "nothing was found that costs these devices, as far as the sources say".into();
     }
-    let each = findings.iter().enumerate().map(|(place, finding)| {
+    let kind = |finding: &Finding| finding.id.split('/').next().unwrap_or_default().to_owned();
+    let mut kinds: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
+    findings.iter().for_each(|finding| kinds.entry(kind(finding)).or_default().push(finding));
+    let first_or_few = findings.iter().filter(|finding| {
+        let all = &kinds[&kind(finding)];
+        all.len() <= MOST_OF_A_KIND || std::ptr::eq(all[0], *finding)
+    });
+    let each = first_or_few.enumerate().map(|(place, finding)| {
         let share = finding.cost.share.map_or(String::new(), |share| format!("{:.0} %: ", 100.0 * share));
         let evidence: String = finding.evidence.iter().map(|line| format!("\n     {line}")).collect();
+        let all = &kinds[&kind(finding)];
+        let others = match all.len() > MOST_OF_A_KIND {
+            true => {
+                let subjects = all[1..]
+                    .iter()
+                    .map(|finding| finding.id.split_once('/').map_or("", |(_, subject)| subject).to_owned());
+                let subjects: Vec<String> = subjects.collect();
+                format!(
+                    "\n   the same, at most as costly, of {} others: {} (--json has each with its cure)",
+                    subjects.len(),
+                    survey::some_of(&subjects, 12)
+                )
+            }
+            false => String::new(),
+        };
         format!(
-            "{}. {} [{}]\n   cost: {share}{} ({}){evidence}\n   cure: {}",
+            "{}. {} [{}]\n   cost: {share}{} ({}){evidence}\n   cure: {}{others}",
             place + 1,
             finding.title,
             finding.id,

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use live::qemu::{self, GuestSize};
-use live::serve;
 use live::server::{LiveEvent, LiveFunctionInfo};
+use live::{PlugStep, ServeOptions, serve};
 use machine::ComputerSetup;
 
 use super::serve::{LiveScene, tell};
@@ -52,6 +52,9 @@ pub struct LiveArgs {
     /// Further words of the kernel's command line.
     #[arg(long, value_name = "WORDS", default_value = "", allow_hyphen_values = true)]
     append: String,
+    /// Guests see functions go and come by themselves, as in slots of PCIe. Each is behind a switch then.
+    #[arg(long, hide_short_help = true)]
+    hot_plug: bool,
     /// Further options of QEMU, separated by spaces.
     #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
     qemu_options: String,
@@ -268,7 +271,12 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
     check_file("--initrd", arguments.initrd.as_deref())?;
     check_file("--disk", arguments.disk.as_deref())?;
     check_qemu(&arguments.qemu)?;
-    let guest = arguments.scene.guest()?;
+    let guest = GuestSize { hot_plug: arguments.hot_plug, ..arguments.scene.guest()? };
+    if guest.hot_plug && guest.nodes > 1 {
+        return Err(Failure::new(
+            "--hot-plug: QEMU plugs in slots of the first node only; leave --nodes or --hot-plug out",
+        ));
+    }
     if let Some((plugin, _)) = &guest.lockstep {
         if arguments.accel != "tcg" {
             let message =
@@ -279,12 +287,17 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
     }
     // It is gone as soon as all QEMUs have come: nothing stays behind then, whoever is killed.
     let folder = tempfile::Builder::new().prefix("nearfar-").tempdir().map_err(Failure::new)?;
-    let options = arguments.scene.options(folder.path().to_owned(), true)?;
+    let options =
+        ServeOptions { hot_plug: guest.hot_plug, ..arguments.scene.options(folder.path().to_owned(), true)? };
     let (mut folder, mut awaited) = (Some(folder), 0);
     let (stop, stops) = stop::readable().map_err(Failure::new)?;
     let mut guests = None;
     let served = serve(&setup, &options, stop.as_fd(), |event| {
-        if common.verbose || matches!(event, LiveEvent::Clocked(_)) {
+        let is_wrong = matches!(
+            event,
+            LiveEvent::Unmonitored { .. } | LiveEvent::Plug { step: PlugStep::Refused(_), .. }
+        );
+        if common.verbose || is_wrong || matches!(event, LiveEvent::Clocked(_)) {
             tell(&setup, &event);
         }
         if matches!(event, LiveEvent::Came(_)) {

@@ -123,12 +123,37 @@ pub fn run(_: &Common, arguments: &PlaceArgs) -> Result<ExitCode, Failure> {
         output::print(&match (plan.writes.is_empty(), arguments.apply) {
             (true, _) => format!("nothing to write: {} values are as they should be", plan.kept),
             (false, true) => {
-                format!("{} values written; `nearfar place --undo` sets them back", plan.writes.len())
+                format!("{}; `{}` sets them back", values(plan.writes.len(), "written"), undoing(arguments))
             }
-            (false, false) => format!("{} values would be written; --apply writes them", plan.writes.len()),
+            (false, false) if arguments.interfaces.is_empty() && !asked.guests => {
+                format!(
+                    "{}; --apply writes them for interfaces that are named",
+                    values(plan.writes.len(), "would be written")
+                )
+            }
+            (false, false) => {
+                format!("{}; --apply writes them", values(plan.writes.len(), "would be written"))
+            }
         });
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn values(count: usize, what: &str) -> String {
+    format!("{count} {} {what}", if count == 1 { "value" } else { "values" })
+}
+
+/// The command line that sets back what this one wrote.
+fn undoing(arguments: &PlaceArgs) -> String {
+    let mut line = "nearfar place".to_owned();
+    let mut add = |option: &str, path: &std::path::Path| {
+        line += &format!(" {option} {}", survey::shell_word(&path.display().to_string()));
+    };
+    if arguments.root != std::path::Path::new("/") {
+        add("--root", &arguments.root);
+    }
+    arguments.undo_file.iter().for_each(|path| add("--undo-file", path));
+    line + " --undo"
 }
 
 /// What is to be placed: what was named, or all interfaces with a device if nothing is written.
@@ -211,7 +236,7 @@ fn watch(
         let began = Instant::now();
         if wait(told, pause)? {
             place::notify("STOPPING=1");
-            output::print("stopped; `nearfar place --undo` sets everything back");
+            output::print(&format!("stopped; `{}` sets everything back", undoing(arguments)));
             return Ok(ExitCode::SUCCESS);
         }
         view.refresh();

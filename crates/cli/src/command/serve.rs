@@ -7,7 +7,7 @@ use live::lockstep::GuestTime;
 use live::qemu::{self, GuestSize};
 use live::recording::RecordingHead;
 use live::server::LiveEvent;
-use live::{LiveClock, LiveOutcome, ServeOptions, serve};
+use live::{LiveClock, LiveOutcome, PlugStep, ServeOptions, serve};
 use machine::ComputerSetup;
 use nearfar::experiment::Experiment;
 use nearfar::trace::{Span, pcapng};
@@ -157,7 +157,8 @@ impl LiveScene {
                 )));
             }
         }
-        Ok(GuestSize { memory_mib: self.memory, cpus, nodes, iommu: self.iommu, lockstep })
+        let (memory_mib, iommu) = (self.memory, self.iommu);
+        Ok(GuestSize { memory_mib, cpus, nodes, iommu, hot_plug: false, lockstep })
     }
 
     /// How functions are served, with sockets in a folder.
@@ -172,7 +173,7 @@ impl LiveScene {
         let recording =
             self.record.as_ref().map(|path| self.recording_head().map(|head| (path.clone(), head)));
         let (combining, recording) = (self.write_combining.clone(), recording.transpose()?);
-        Ok(ServeOptions { sockets, once, clock, combining, record, recording })
+        Ok(ServeOptions { sockets, once, hot_plug: false, clock, combining, record, recording })
     }
 
     /// What a recording is of; its functions are known later.
@@ -224,6 +225,21 @@ pub fn tell(setup: &ComputerSetup, event: &LiveEvent<'_>) {
                 _ => why.to_string(),
             };
             output::complain(&format!("{}: the client has gone: {why}", function.name));
+        }
+        LiveEvent::Plug { function, step } => {
+            let what = match step {
+                PlugStep::Asked => "it is gone: its guest is asked to let it go".to_owned(),
+                PlugStep::Left => "its guest has let it go".to_owned(),
+                PlugStep::Given => "its guest is given it".to_owned(),
+                PlugStep::Refused(why) => format!("hot-plug: {why}"),
+            };
+            output::complain(&format!("{}: {what}", function.name));
+        }
+        LiveEvent::Unmonitored { host, why } => {
+            let name = &setup.hosts[*host].name;
+            output::complain(&format!(
+                "{name}: the monitor of its QEMU is given up: {why}; its guest finds functions that come by a rescan only"
+            ));
         }
         LiveEvent::Logged { host, at, line } => {
             let name = &setup.hosts[*host].name;

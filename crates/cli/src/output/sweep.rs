@@ -424,6 +424,7 @@ mod tests {
                 phases: Vec::new(),
                 offered: None,
                 part: String::new(),
+                credits: String::new(),
             }
         };
         let mut table = Table::of_runs("goodput");

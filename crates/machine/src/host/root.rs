@@ -265,19 +265,24 @@ impl RootPort {
 }
 
 impl Credits {
-    /// Reports credits that the flow control of `generation` cannot express: scaled flow control requires 16 GT/s
-    /// (PCIe Base Specification 6.0, 3.4.2).
-    pub(crate) fn check_expressible(&self, generation: u32, check: &mut Check<'_>) {
+    /// Each kind of credits by its key, with the most that the flow control of `generation` can express: scaled flow control requires
+    /// 16 GT/s (PCIe Base Specification 6.0, 3.4.2).
+    pub fn with_limits(&self, generation: u32) -> [(&'static str, &Figure<u32>, u32); 6] {
         let (headers, data) = if generation >= 4 { (2032, 32_752) } else { (127, 2047) };
-        let check = &mut check.at("credits");
-        for (key, figure, most) in [
+        [
             ("ph", &self.ph, headers),
             ("pd", &self.pd, data),
             ("nph", &self.nph, headers),
             ("npd", &self.npd, data),
             ("cplh", &self.cplh, headers),
             ("cpld", &self.cpld, data),
-        ] {
+        ]
+    }
+
+    /// Reports credits that the flow control of `generation` cannot express.
+    pub(crate) fn check_expressible(&self, generation: u32, check: &mut Check<'_>) {
+        let check = &mut check.at("credits");
+        for (key, figure, most) in self.with_limits(generation) {
             check.require(
                 figure.value <= most,
                 key,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use machine::{
     Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, MeasuredNames, Nearness, Part,
-    Provenance, Sockets, find_card, find_joined, find_machine, find_relative, slot_of,
+    Provenance, RootPort, Sockets, find_card, find_joined, find_machine, find_relative, slot_of,
 };
 use results::pciebench::{HostFacts, Setup};
 
@@ -51,7 +51,10 @@ pub fn choose(path: &Path, options: &CompareOptions) -> Result<Chosen, Diagnosti
     };
     notes.extend(setup.iter().flat_map(|setup| setup.doubts.iter().cloned()));
     let mut machine = match (&options.machine, &setup) {
-        (Some(machine), _) => Doc::<Machine>::load(&options.library, machine)?,
+        (Some(machine), _) => {
+            let (file, _) = super::tools::machine_file(&options.library, machine);
+            Doc::<Machine>::load(&options.library, &file)?
+        }
         (None, Some(setup)) => nearest(setup, options, &mut notes)?,
         (None, None) => unreachable!("told above"),
     };
@@ -74,6 +77,9 @@ pub fn choose(path: &Path, options: &CompareOptions) -> Result<Chosen, Diagnosti
     if let (Some(setup), None) = (&setup, &options.machine) {
         join(&mut machine, count, setup, options, &mut notes)?;
     }
+    if options.machine.is_some() {
+        take_slot(&mut machine, sockets.device, &mut notes);
+    }
     let bench = Bench { machine, card: card.read()?, sockets, iommu, seed: options.seed };
     check(&name, &bench)?;
     contradictions(&bench, &facts, &mut notes);
@@ -86,6 +92,17 @@ pub fn choose(path: &Path, options: &CompareOptions) -> Result<Chosen, Diagnosti
     let known = bench.machine.measured_as.as_ref();
     let seen = known.is_some_and(|known| known.directories.contains(&name));
     Ok(Chosen { bench, notes, seen })
+}
+
+/// Leaves the card's socket the one slot that the card was in: `slot`, as imports call the one of the sources' own card, or else the
+/// widest. Others have other devices.
+fn take_slot(machine: &mut Machine, socket: u32, notes: &mut Vec<String>) {
+    let is_here = |port: &RootPort| port.socket.value == socket && port.count() > 0;
+    let here = machine.host.port.values().filter(|port| is_here(port)).count();
+    let own = machine.host.port.get("slot").filter(|port| is_here(port)).map(|_| "slot".to_owned());
+    let Some(taken) = own.or_else(|| slot_of(machine, socket)).filter(|_| here > 1) else { return };
+    machine.host.port.retain(|name, port| *name == taken || !is_here(port));
+    notes.push(format!("the card is in port `{taken}` of {here} at socket {socket} of {}", machine.name));
 }
 
 /// Card, sockets and IOMMU in words.

@@ -121,6 +121,7 @@ pub fn compare_reports(
     let mut all = Vec::new();
     let mut planned: Vec<PlannedRun> = Vec::new();
     for (path, report) in reports {
+        let gpu = report.gpu.as_deref();
         for test in report.tests {
             let ToolTest { title, task, values, notes } = test;
             let mut one = ToolComparison {
@@ -136,7 +137,7 @@ pub fn compare_reports(
                 skipped: None,
                 notes,
             };
-            match bench.scenario(&task, &mut one.notes) {
+            match bench.scenario(&task, gpu, &mut one.notes) {
                 Ok((text, run)) => {
                     // Tests that are simulated by the same run share it.
                     match planned.iter_mut().find(|planned| planned.text == text) {
@@ -242,16 +243,7 @@ struct Testbed {
 impl Testbed {
     fn new(options: &ToolOptions) -> Result<Self, ToolsError> {
         let library = options.library.with_changes(options.set.iter().cloned());
-        let named = Path::new(&options.machine);
-        let (machine, folder) = if named.is_dir() {
-            let name =
-                named.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_owned()));
-            let file = named.join(name.unwrap_or_default()).with_extension("toml");
-            (file.display().to_string(), Some(named.to_owned()))
-        } else {
-            let folder = named.parent().filter(|_| options.machine.ends_with(".toml"));
-            (options.machine.clone(), folder.map(Path::to_owned))
-        };
+        let (machine, folder) = machine_file(&library, &options.machine);
         let content = Doc::<Machine>::load(&library, &machine)?.read()?;
         let import = folder.filter(|folder| {
             ["fio", "netperf", "p2p"].iter().any(|name| folder.join(name).with_extension("toml").is_file())
@@ -260,32 +252,38 @@ impl Testbed {
     }
 
     /// The text of a scenario that does what a test did, and the command line whose report is the result.
-    fn scenario(&self, task: &ToolTask, notes: &mut Vec<String>) -> Result<(String, String), String> {
+    /// `gpu` is the name of the GPU that the output has.
+    fn scenario(
+        &self,
+        task: &ToolTask,
+        gpu: Option<&str>,
+        notes: &mut Vec<String>,
+    ) -> Result<(String, String), String> {
         let program = |host: &str, cpus: &str, memory: &str, run: &str| {
             format!("\n[[program]]\nhost = \"{host}\"\ncpus = \"{cpus}\"\n{memory}run = \"{run}\"\n")
         };
         match task {
             ToolTask::Nothing(why) => Err(why.clone()),
             ToolTask::Drive { run, cores } => {
-                let (mut text, core) = self.hosts("fio", "drive", 1, "", notes)?;
+                let (mut text, core) = self.hosts("fio", ("drive", None, 1), "", notes)?;
                 text += &program("a", &self.cores_from(core, *cores), "", run);
                 Ok((text, run.clone()))
             }
             ToolTask::Network { server, client } => {
-                let (mut text, core) = self.hosts("netperf", "nic", 1, "", notes)?;
+                let (mut text, core) = self.hosts("netperf", ("nic", None, 1), "", notes)?;
                 // As many cores as there are: a test with several streams may use them.
                 let cpus = self.cores_from(core, 4);
                 text += &(program("b", &cpus, "", server) + &program("a", &cpus, "", client));
                 Ok((text, client.clone()))
             }
             ToolTask::Gpus { run, count } => {
-                let (mut text, core) = self.hosts("p2p", "gpu", *count, "", notes)?;
+                let (mut text, core) = self.hosts("p2p", ("gpu", gpu, *count), "", notes)?;
                 text += &program("a", &core.to_string(), "", run);
                 Ok((text, run.clone()))
             }
             ToolTask::Forwarding { options, frame_bytes, cores } => {
                 let polled = "\n[host.nic_driver]\nuser_space = true\n";
-                let (mut text, core) = self.hosts("netperf", "nic", 1, polled, notes)?;
+                let (mut text, core) = self.hosts("netperf", ("nic", None, 1), polled, notes)?;
                 let own = core..=core + cores.min(&(self.cores() - 1));
                 let own: Vec<String> = own.map(|core| core.to_string()).collect();
                 let run = format!("dpdk-testpmd -l {} -n 4 -- {options}", own.join(","));
@@ -346,12 +344,24 @@ impl Testbed {
         run.replace("{elements}", &elements.to_string())
     }
 
-    /// Hosts with the device that a test needs, without programs, and a core near it. Two hosts with a cable for a NIC.
+    /// The part whose name is in a device's printed one: `h100-pcie` of `NVIDIA H100 PCIe`. The longest, if several are.
+    fn part_of(&self, kind: &str, printed: &str) -> Option<String> {
+        let words = |text: &str| {
+            let text = text.to_ascii_lowercase();
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+            format!("-{}-", words.collect::<Vec<_>>().join("-"))
+        };
+        let printed = words(printed);
+        let names = self.library.names(&format!("machines/{kind}s")).into_iter();
+        names.filter(|name| printed.contains(&words(name))).max_by_key(String::len)
+    }
+
+    /// Hosts with the devices that a test needs, without programs, and a core near them: their kind, their printed name if there is
+    /// one, and how many. Two hosts with a cable for a NIC.
     fn hosts(
         &self,
         scenario: &str,
-        kind: &str,
-        count: usize,
+        (kind, printed, count): (&str, Option<&str>, usize),
         more: &str,
         notes: &mut Vec<String>,
     ) -> Result<(String, u32), String> {
@@ -360,9 +370,14 @@ impl Testbed {
         if let Some(file) = own {
             return self.imported(&file, kind, count, more, notes);
         }
-        let part = match &self.card {
-            Some(card) => card.as_str(),
-            None => {
+        let named = printed.and_then(|printed| self.part_of(kind, printed));
+        let part = match (&self.card, &named) {
+            (Some(card), _) => card.as_str(),
+            (None, Some(named)) => {
+                notes.push(format!("the {kind} is {named}, by the name that the output has"));
+                named
+            }
+            (None, None) => {
                 let stand_in = STAND_INS.iter().find(|(of, _)| *of == kind).map_or("", |(_, part)| part);
                 notes.push(format!("the {kind} is {stand_in}; --card names yours"));
                 stand_in
@@ -441,6 +456,31 @@ impl Testbed {
         computer::check_syntax(&setup).map_err(|error| error.to_string())?;
         Ok(setup)
     }
+}
+
+/// The machine's file that a name, a file or the folder of an import stands for, and the folder.
+pub(super) fn machine_file(library: &Library, named: &str) -> (String, Option<PathBuf>) {
+    let path = Path::new(named);
+    if !path.is_dir() {
+        let folder = path.parent().filter(|_| named.ends_with(".toml"));
+        return (named.to_owned(), folder.map(Path::to_owned));
+    }
+    let usual = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| path.file_name().map(|name| path.join(name).with_extension("toml")));
+    let usual = usual.and_then(|usual| usual.file_name().map(|name| path.join(name)));
+    // An import has another name than its folder's if it was asked for one, or if the folder was renamed.
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut others: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    others.sort();
+    let is_machine = |file: &PathBuf| {
+        let doc = Doc::<Machine>::load(&library.aside(), &file.display().to_string());
+        doc.and_then(|doc| doc.read()).is_ok()
+    };
+    let found = usual.clone().into_iter().chain(others).find(is_machine).or(usual);
+    (found.unwrap_or_else(|| path.to_owned()).display().to_string(), Some(path.to_owned()))
 }
 
 /// A line of a scenario whose file is named from another folder.

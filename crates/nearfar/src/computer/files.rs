@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use hardware::Fabric;
 use kernel::SysNode;
 use machine::{ComputerSetup, HostSetup, Machine};
+use platform::device::FunctionIndex;
+use wire::pcie::Bdf;
 
 use super::checks::checked;
 use super::error::ComputerError;
@@ -35,6 +38,11 @@ pub fn system_files(setup: &ComputerSetup) -> Result<Vec<SystemFiles>, ComputerE
         all.folder("/sys", &tree, &mut interrupts);
         for (name, bytes) in spaces(&computers, host, &tree)? {
             all.space(&name, bytes);
+        }
+        for (device, part) in host.devices.iter().zip(&own.devices) {
+            let registers = |fabric: &Fabric| fabric.endpoint(*device).core.registers.id(FunctionIndex(0));
+            let at = computers.simulation().with(|fabric, _| registers(fabric));
+            all.label(at, part.kind.model().name());
         }
         all.processors(&own.machine, &interrupts);
         Ok(all)
@@ -137,6 +145,18 @@ impl SystemFiles {
         if let Some(target) = self.links.get(&format!("/sys/bus/pci/devices/{name}")) {
             let path = format!("/{}/config", target.trim_start_matches("../"));
             self.files.insert(path, bytes);
+        }
+    }
+
+    /// The name that firmware has for a device, which is its part's: several parts have the same numbers.
+    fn label(&mut self, at: Bdf, name: &str) {
+        let device = self
+            .links
+            .iter()
+            .find(|(link, _)| link.strip_prefix("/sys/bus/pci/devices/").and_then(address) == Some(at));
+        if let Some((_, target)) = device {
+            let path = format!("/{}/label", target.trim_start_matches("../"));
+            self.add(path, name);
         }
     }
 

@@ -94,12 +94,39 @@ pub fn from_json(json: &Value) -> ToolRead {
             }
         }
     }
-    Some(Ok(ToolReport::new("nvbandwidth", tests)))
+    let list = json["nvbandwidth"]["GPU Device list"].as_array();
+    let gpu = list.and_then(|list| list.first()?.as_str()).map(|text| named(text).to_owned());
+    Some(Ok(with_gpu(ToolReport::new("nvbandwidth", tests), gpu)))
+}
+
+fn with_gpu(report: ToolReport, gpu: Option<String>) -> ToolReport {
+    ToolReport { gpu, ..report }
+}
+
+/// The name in `0: NVIDIA H100 PCIe (00000000:17:00)`, or without number or address.
+fn named(text: &str) -> &str {
+    let text = text.split_once(": ").map_or(text, |(_, name)| name);
+    text.split(['(', ',']).next().unwrap_or(text).trim()
+}
+
+/// The first GPU: `Device 0: NVIDIA H100 PCIe (..)` of nvbandwidth, `Device: 0, NVIDIA H100 PCIe, pciBusID: ..` of the samples.
+fn printed_gpu(text: &str) -> Option<String> {
+    text.lines().take(100).find_map(|line| {
+        let rest = line.trim().strip_prefix("Device")?;
+        let name = match rest.strip_prefix(": ") {
+            Some(rest) => rest.split(", ").nth(1)?,
+            None => rest.split_once(": ")?.1,
+        };
+        Some(named(name).to_owned()).filter(|name| !name.is_empty())
+    })
 }
 
 pub fn from_text(text: &str) -> ToolRead {
     if text.contains("P2P=Enabled") || text.contains("GPU Bandwidth Latency Test") {
-        return Some(Ok(ToolReport::new("p2pBandwidthLatencyTest", peers(text))));
+        return Some(Ok(with_gpu(
+            ToolReport::new("p2pBandwidthLatencyTest", peers(text)),
+            printed_gpu(text),
+        )));
     }
     if !text.contains("nvbandwidth")
         && !text.lines().any(|line| line.starts_with("Running ") && line.contains("_memcpy_"))
@@ -118,7 +145,7 @@ pub fn from_text(text: &str) -> ToolRead {
             .take_while(|line| !line.starts_with("Running ") && !line.starts_with("SUM"));
         tests.extend(bandwidth(name, &matrix(until.copied())));
     }
-    Some(Ok(ToolReport::new("nvbandwidth", tests)))
+    Some(Ok(with_gpu(ToolReport::new("nvbandwidth", tests), printed_gpu(text))))
 }
 
 /// The tables of `p2pBandwidthLatencyTest`.

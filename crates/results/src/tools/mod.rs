@@ -34,6 +34,8 @@ pub struct ToolReport {
     pub tool: &'static str,
     /// Its tests, in the order of the output.
     pub tests: Vec<ToolTest>,
+    /// The first GPU's name, if it prints one.
+    pub gpu: Option<String>,
 }
 
 /// One test, and what it measured.
@@ -204,7 +206,7 @@ fn json_in(text: &str) -> Result<Option<Vec<Value>>, ToolError> {
 
 impl ToolReport {
     fn new(tool: &'static str, tests: Vec<ToolTest>) -> Self {
-        Self { tool, tests }
+        Self { tool, tests, gpu: None }
     }
 }
 

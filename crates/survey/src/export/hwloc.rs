@@ -323,7 +323,7 @@ impl HwlocText<'_> {
         ));
         attributes.push(("pci_link_speed", format!("{:.6}", function.gb_per_s().unwrap_or(0.0))));
         self.xml.open("object", &attributes);
-        self.info("PCIDevice", function.name.get().cloned());
+        self.info("PCIDevice", function.name.get().or(function.label.get()).cloned());
         children.iter().for_each(|child| self.function(*child, depth + 1));
         for name in survey.names_of(address) {
             let name = name.to_owned();

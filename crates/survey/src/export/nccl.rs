@@ -4,6 +4,11 @@ use super::XmlText;
 use crate::model::Survey;
 use crate::pci::{PciAddress, PciClass};
 
+/// NCCL adds a CPU's extended family four bits higher than CPUID's users do.
+fn told_family(family: u32) -> u32 {
+    if family > 0xf { 0xf + ((family - 0xf) << 4) } else { family }
+}
+
 impl Survey {
     /// The machine as `NCCL_TOPO_FILE` takes it.
     pub fn to_nccl_xml(&self) -> String {
@@ -39,7 +44,9 @@ impl Survey {
             let machine = &self.machine;
             attributes.push(("arch", machine.architecture.get().cloned().unwrap_or_else(|| "x86_64".into())));
             attributes.extend(machine.cpu_vendor.get().map(|vendor| ("vendor", vendor.clone())));
-            attributes.extend(machine.cpu_family.value().map(|family| ("familyid", family.to_string())));
+            attributes.extend(
+                machine.cpu_family.value().map(|family| ("familyid", told_family(family).to_string())),
+            );
             attributes.extend(machine.cpu_model.value().map(|model| ("modelid", model.to_string())));
             xml.open("cpu", &attributes);
             self.nccl_below(&mut xml, &own.iter().map(|way| way.as_slice()).collect::<Vec<_>>());

@@ -20,9 +20,9 @@ struct AssumedDevice {
 }
 
 impl Survey {
-    /// The machine with devices that its sources name without addresses, and those below one switch that a matrix has so near to each
-    /// other. `None` if there are none.
-    pub(super) fn with_named_devices(&self) -> Option<Self> {
+    /// Gives addresses to devices that sources name without, so that those below one switch are as near to each other as a matrix has
+    /// them.
+    pub(crate) fn add_named_devices(&mut self) {
         let mut left: Vec<AssumedDevice> = Vec::new();
         for (name, device) in self.devices.iter().filter(|(_, device)| device.function.get().is_none()) {
             let (class, vendor) = match device.kind.get().map(String::as_str) {
@@ -32,7 +32,9 @@ impl Survey {
             };
             left.push(AssumedDevice { name: name.clone(), class, vendor, node: device.node.value() });
         }
-        let mut survey = self.clone();
+        if left.is_empty() || !self.plugged().is_empty() {
+            return;
+        }
         let mut segment = FIRST;
         // One group for each switch.
         while let Some(first) = left.pop() {
@@ -46,10 +48,19 @@ impl Survey {
                 place += 1;
             }
             group.sort_by(|a, b| a.name.cmp(&b.name));
-            survey.add_assumed(segment, &group);
+            self.add_assumed(segment, &group);
             segment += 1;
         }
-        (segment > FIRST).then_some(survey)
+        self.doubt(
+            "addresses",
+            "the sources name devices without their addresses: which switch and socket each is at is as the sources have it, and the \
+             addresses are made up; lspci -vvv tells them",
+        );
+    }
+
+    /// Whether addresses are those that `add_named_devices` makes up.
+    pub(super) fn has_made_up_addresses(&self) -> bool {
+        self.functions.keys().any(|address| address.segment >= FIRST)
     }
 
     /// The machine with a NIC at its first node.

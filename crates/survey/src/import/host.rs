@@ -1,21 +1,23 @@
 //! The machine's file.
 
-use machine::{Diagnostics, Doc, Library, Machine, MeasuredNames, find_machine};
+use machine::{Diagnostics, Doc, Library, Machine, MeasuredNames, RootPort, find_machine};
 
 use super::{Extended, FileFigure, ImportOptions, Plugged, plain};
 use crate::fact::Sourced;
 use crate::model::Survey;
-use crate::pci::{LaneSpeed, PciAddress};
+use crate::pci::{LaneSpeed, PciAddress, PciFunction};
 use crate::show::size;
 
 /// A machine's file.
 pub struct HostFile {
+    /// Its name.
+    pub file_name: String,
     /// Its text.
     pub text: String,
     /// The machine that it extends.
     pub relative: String,
-    /// The root port of each slot, with the slot's name.
-    pub slots: Vec<(PciAddress, String)>,
+    /// The slots.
+    pub slots: Vec<HostSlot>,
     /// Sockets.
     pub sockets: u32,
     /// Cores of each.
@@ -24,6 +26,16 @@ pub struct HostFile {
     pub generation: u32,
     /// Whether the relative has an IOMMU.
     pub has_iommu: bool,
+}
+
+/// A slot of the machine.
+pub struct HostSlot {
+    /// Its root port.
+    pub root: PciAddress,
+    /// Its name in the file.
+    pub name: String,
+    /// Its socket.
+    pub socket: u32,
 }
 
 /// Sockets that a machine's file may have.
@@ -35,8 +47,21 @@ const MODULE: u64 = 4 << 30;
 pub fn short_cpu(name: &str) -> String {
     let until = name.split('@').next().unwrap_or_default();
     let words = until.split([' ', ',']).map(|word| word.replace("(R)", "").replace("(TM)", ""));
-    let left_out =
-        ["", "Intel", "AMD", "Xeon", "CPU", "0", "Processor", "Core", "Gen", "Ryzen", "Threadripper", "PRO"];
+    let left_out = [
+        "",
+        "Intel",
+        "AMD",
+        "NVIDIA",
+        "Xeon",
+        "CPU",
+        "0",
+        "Processor",
+        "Core",
+        "Gen",
+        "Ryzen",
+        "Threadripper",
+        "PRO",
+    ];
     let is_count = |word: &str| {
         let nth = word.strip_suffix("th").is_some_and(|number| number.bytes().all(|c| c.is_ascii_digit()));
         nth || word.ends_with("-Core") || word.ends_with("-Cores")
@@ -46,12 +71,23 @@ pub fn short_cpu(name: &str) -> String {
 
 /// The generation of a CPU in the short form of results' names, by its numbers or its name.
 fn generation(survey: &Survey, short: &str) -> &'static str {
+    // One file is about an Arm server.
+    let is_arm = survey.machine.architecture.get().is_some_and(|of| of == "aarch64")
+        || survey.machine.cpu_vendor.get().is_some_and(|vendor| vendor.starts_with("implementer"))
+        || survey.cpu_name().is_some_and(|name| name.starts_with("Arm part"));
+    if is_arm {
+        return "grace";
+    }
     match (survey.machine.cpu_family.value(), survey.machine.cpu_model.value()) {
         (Some(6), Some(42 | 45)) => return "snb",
         (Some(6), Some(58 | 62)) => return "ib",
         (Some(6), Some(60 | 63 | 69 | 70)) => return "hsw",
         (Some(6), Some(61 | 71 | 79 | 86)) => return "bdw",
-        (Some(6), Some(106 | 108)) => return "icx",
+        // Desktops of Skylake's core, later ones' included, until Ice Lake.
+        (Some(6), Some(78 | 94 | 142 | 158 | 165 | 166)) => return "skx",
+        // Stepping 4 is Skylake, those above are Cascade Lake and Cooper Lake: the name tells them apart.
+        (Some(6), Some(106 | 108 | 125 | 126 | 140 | 141 | 167)) => return "icx",
+        (Some(6), Some(151 | 154 | 183 | 186 | 191)) => return "spr",
         (Some(6), Some(143)) => return "spr",
         (Some(6), Some(207)) => return "emr",
         (Some(6), Some(173)) => return "gnr",
@@ -79,6 +115,25 @@ fn generation(survey: &Survey, short: &str) -> &'static str {
         ([_, second, ..], true) => ["later", "skx", "clx", "icx", "spr", "emr"][(*second as usize).min(5)],
         _ if short.starts_with("Max") => "spr",
         ([6, 7 | 9, ..], false) if short.ends_with(['P', 'E']) => "gnr",
+        // Xeon W: 2145 and 3175X, 2245, 3345, 2465 and 3475X.
+        ([2 | 3, second, ..], false) if short.starts_with("W-") => {
+            ["skx", "skx", "clx", "icx", "spr", "emr"][(*second as usize).min(5)]
+        }
+        // Core i9-10980XE has a server's die, i9-13900K and i7-4770 have a desktop's.
+        (_, false) if ["i3-", "i5-", "i7-", "i9-"].iter().any(|tier| short.starts_with(tier)) => {
+            let number: Vec<u32> = short[3..].chars().map_while(|c| c.to_digit(10)).collect();
+            match number[..] {
+                [7, 8, ..] | [7 | 9, 9 | 8, _, _] | [1, 0, 9, ..] if short.ends_with(['X', 'E']) => "clx",
+                [1, 1, _, _, _] => "icx",
+                [1, 2..=4, _, _, _] => "spr",
+                [2, ..] => "snb",
+                [3, ..] => "ib",
+                [4, ..] => "hsw",
+                [5, ..] => "bdw",
+                [1 | 6..=9, ..] => "skx",
+                _ => "later",
+            }
+        }
         _ => match short.rsplit_once('v') {
             Some((_, "2")) => "ib",
             Some((_, "3")) => "hsw",
@@ -154,6 +209,7 @@ pub fn write(
     );
     let mut file = Extended { library, name: format!("{}.toml", options.name), text };
     let mut host = HostFile {
+        file_name: file.name.clone(),
         text: String::new(),
         relative: relative.name.clone(),
         slots: Vec::new(),
@@ -404,6 +460,21 @@ fn memory(survey: &Survey, nodes: &[u32], file: &mut Extended<'_>, notes: &mut V
     }
 }
 
+/// Credits of a port at a generation, whose flow control may not express as many as it has.
+pub fn credits_at(port: &RootPort, generation: u32) -> Vec<(&'static str, u32)> {
+    port.credits.with_limits(generation).map(|(key, figure, most)| (key, figure.value.min(most))).to_vec()
+}
+
+/// How sure it is that a card is the one of pcie-bench's results; lower is surer. Its chips have several numbers.
+fn benched_rank(function: &PciFunction) -> Option<u32> {
+    let name = function.name.get().map_or("", String::as_str);
+    let is_netronome = function.vendor.value().is_some_and(|id| id.0 == 0x19ee) || name.contains("Netronome");
+    let has = |number: u16| {
+        function.device.value().is_some_and(|id| id.0 == number) || name.contains(&format!("{number:04x}"))
+    };
+    is_netronome.then(|| [0x6000, 0x4000].iter().position(|&number| has(number)).unwrap_or(2) as u32)
+}
+
 /// Root ports with devices below them, each a slot. The one of pcie-bench's card, or else of the widest link, is `slot`.
 fn ports(
     survey: &Survey,
@@ -415,7 +486,7 @@ fn ports(
 ) {
     let mut roots: Vec<(PciAddress, PciAddress)> = Vec::new();
     for device in plugged {
-        let root = device.above.last().copied().unwrap_or(device.address);
+        let root = device.root();
         if !roots.iter().any(|(known, _)| *known == root) {
             // The link below the port is what the port's registers, or the lower end's, say.
             let lower = device.above.len().checked_sub(2).map_or(device.address, |place| device.above[place]);
@@ -423,42 +494,68 @@ fn ports(
         }
     }
     let rate = |(_, lower): &(PciAddress, PciAddress)| survey.functions[lower].gb_per_s().unwrap_or_default();
-    let is_benched = |(root, _): &(PciAddress, PciAddress)| {
-        let below = plugged.iter().filter(|device| device.above.last() == Some(root));
-        below.into_iter().any(|device| {
-            let function = &survey.functions[&device.address];
-            let by_name =
-                function.name.get().is_some_and(|name| name.contains("Netronome") && name.contains("6000"));
-            by_name || function.vendor.value().is_some_and(|id| id.0 == 0x19ee)
-        })
-    };
+    let benched = plugged
+        .iter()
+        .filter_map(|device| Some((benched_rank(&survey.functions[&device.address])?, device)))
+        .min_by_key(|(rank, device)| (*rank, device.address))
+        .map(|(_, device)| device);
     let widest = roots.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)).then(b.0.cmp(&a.0)));
-    let main = roots.iter().find(|root| is_benched(root)).or(widest).map(|(root, _)| *root);
+    let main = benched.map(Plugged::root).or(widest.map(|(root, _)| *root));
     let Some(main) = main else {
         return notes.push("no device is in a slot: those of the relative are taken".into());
     };
+    if let Some(card) = benched {
+        notes.push(format!("port `slot` is {main}, with pcie-bench's card {}", card.address));
+    }
     roots.sort_by_key(|(root, _)| (*root != main, *root));
     // Ports whose node, and whose link, no source says.
     let mut unknown = (Vec::new(), Vec::new());
+    let like = relative.host.port.get("slot").or_else(|| relative.host.port.values().next());
+    let mut inherited = like.map_or(host.generation, |port| port.generation.value.get());
     for (root, lower) in roots.into_iter().take(64) {
         let name = if root == main { "slot".to_owned() } else { slot_name(root) };
-        let lines = port_lines(survey, [root, lower], &name, host.generation, notes, &mut unknown);
+        let mut lines = port_lines(survey, [root, lower], &name, host.generation, notes, &mut unknown);
+        let generation = lines
+            .iter()
+            .find(|line| line.0.ends_with(".generation"))
+            .and_then(|line| line.1.parse().ok())
+            .unwrap_or(inherited);
+        if let Some(like) = like {
+            let before = credits_at(like, inherited);
+            let own = credits_at(like, generation).into_iter().filter(|credits| !before.contains(credits));
+            lines.extend(own.map(|(key, credits)| {
+                let source =
+                    format!("relative: {}, as far as generation {generation} can tell", relative.name);
+                (format!("port.{name}.credits.{key}"), credits.to_string(), source)
+            }));
+        }
         let before = file.text.clone();
+        let devices = plugged.iter().filter(|device| device.root() == root);
+        let devices: Vec<_> = devices.take(4).map(|device| plain(&survey.describe(device.address))).collect();
+        file.text += &format!("# {root}: {}\n", devices.join(", "));
         if root != main {
             file.text += &format!("port.{name}.extends = \"slot\"\n");
         }
         // A port of the relative may have what is impossible at an old rate: then it keeps its own, and the card's decides.
-        let is_rate = |line: &FileFigure| line.0.ends_with(".generation");
+        let is_rate = |line: &FileFigure| line.0.ends_with(".generation") || line.0.contains(".credits.");
         let others: Vec<FileFigure> = lines.iter().filter(|line| !is_rate(line)).cloned().collect();
         let mut added = file.add::<Machine>(&lines);
+        let mut has_rate = true;
         if let Err(reason) = &added
             && file.add::<Machine>(&others).is_ok()
         {
             notes.push(format!("the slot of {root} can have a higher rate than its card: {reason}"));
-            added = Ok(());
+            (added, has_rate) = (Ok(()), false);
         }
         match added {
-            Ok(()) => host.slots.push((root, name)),
+            Ok(()) => {
+                let socket = survey.socket_of(root).0;
+                host.slots.push(HostSlot { root, name, socket });
+                // The others take what this one does not give.
+                if root == main && has_rate {
+                    inherited = generation;
+                }
+            }
             Err(reason) => {
                 file.text = before;
                 notes.push(format!("the slot of {root} is left out: {reason}"));
@@ -473,23 +570,41 @@ fn ports(
     }
     // Slots of the relative that the machine does not have.
     for name in relative.host.port.keys().filter(|name| *name != "slot") {
-        if host.slots.iter().any(|(_, own)| own == name) {
+        if host.slots.iter().any(|slot| slot.name == *name) {
             continue;
         }
         let none =
             (format!("port.{name}.slots"), "0".to_owned(), "measured: no device was found there".to_owned());
         let _ = file.add::<Machine>(&[none]);
     }
-    if host.sockets > 1 {
-        let here = survey.socket_of(main).0;
-        let other = if here == 0 { 1 } else { 0 };
-        let before = file.text.clone();
-        file.text += "port.elsewhere.extends = \"slot\"\n";
-        let source = "assumed: a slot like `slot` at another socket, to ask what it would cost there";
-        let line = ("port.elsewhere.socket".into(), other.to_string(), source.into());
-        if file.add::<Machine>(&[line]).is_err() {
-            file.text = before;
+}
+
+impl HostFile {
+    /// Adds a slot `name` like `like` at the socket that is the farthest from it. False if there is one socket alone.
+    pub fn add_far_slot(&mut self, survey: &Survey, library: &Library, like: &str, name: &str) -> bool {
+        let Some(here) = self.slots.iter().find(|slot| slot.name == like).map(|slot| slot.socket) else {
+            return false;
+        };
+        let nodes = survey.nodes_with_cpus();
+        let distance = |socket: u32| {
+            let pair = nodes.get(here as usize).zip(nodes.get(socket as usize));
+            pair.and_then(|(a, b)| survey.distances.get(&(*a, *b))).copied().unwrap_or_default()
+        };
+        let others = (0..self.sockets).filter(|&socket| socket != here);
+        let Some(far) = others.max_by_key(|&socket| (distance(socket), std::cmp::Reverse(socket))) else {
+            return false;
+        };
+        let mut file = Extended { library, name: self.file_name.clone(), text: self.text.clone() };
+        file.text += &format!("port.{name}.extends = \"{like}\"\n");
+        let source = format!(
+            "assumed: a slot like `{like}` at the socket farthest from it, to ask what it would cost there"
+        );
+        let line = (format!("port.{name}.socket"), far.to_string(), source);
+        let is_added = file.add::<Machine>(&[line]).is_ok();
+        if is_added {
+            self.text = file.text;
         }
+        is_added
     }
 }
 
@@ -523,9 +638,17 @@ fn port_lines(
         }
     };
     let mut lines = vec![(key("socket"), socket.to_string(), source)];
-    // Of a card's own root port, what the port can do; where there is none, or it does not say, what the link does.
-    let speed = [&port.max_speed, &device.speed, &port.speed].into_iter().find(|fact| fact.get().is_some());
-    let width = [&port.max_width, &device.width, &port.width].into_iter().find(|fact| fact.get().is_some());
+    // Of a card's own root port, what the port can do, unless their link is less than both can; where there is none, or it does not
+    // say, what the link does.
+    let link = survey.link_above(lower).filter(|link| link.above == root);
+    let is_lowered = link.is_some_and(|link| link.is_lowered() && !survey.idles(lower, &link));
+    let speeds = [&device.speed, &port.speed];
+    let widths = [&device.width, &port.width];
+    let best = (&port.max_speed, &port.max_width);
+    let speed = speeds.into_iter().chain([best.0]).find(|fact| fact.get().is_some());
+    let width = widths.into_iter().chain([best.1]).find(|fact| fact.get().is_some());
+    let speed = if is_lowered || best.0.get().is_none() { speed } else { Some(best.0) };
+    let width = if is_lowered || best.1.get().is_none() { width } else { Some(best.1) };
     if let Some((fact, speed)) = speed.and_then(|fact| Some((fact, fact.value()?))) {
         lines.push((key("generation"), capped(speed, root, notes).to_string(), read_from(survey, fact)));
     } else if let Some((speed, width)) = device.assumed_link(likely).or(port.assumed_link(likely)) {

@@ -5,10 +5,10 @@ use std::collections::btree_map::Entry;
 
 use machine::{Diagnostics, Doc, Drive, Gpu, Kindred, Library, Nic, PcieSwitch, Read};
 
-use super::{Extended, FileFigure, Plugged, plain};
+use super::{Extended, FileFigure, PartRelative, Plugged, plain};
 use crate::fact::Sourced;
 use crate::model::Survey;
-use crate::pci::{PciAddress, PciClass, PciFunction};
+use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction};
 
 /// What a device is in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,39 +21,101 @@ pub enum PartKind {
     Drive,
 }
 
+impl PartKind {
+    /// Its key in scenarios.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Nic => "nic",
+            Self::Gpu => "gpu",
+            Self::Drive => "drive",
+        }
+    }
+}
+
+/// A part's file, and what it extends.
+struct PartText {
+    text: String,
+    relative: String,
+    /// Whether the relative is this very part.
+    is_own: bool,
+}
+
 /// The files of devices and switches.
 pub struct PartFiles {
     /// Devices that can be simulated: address, kind, file.
     pub devices: Vec<(PciAddress, PartKind, String)>,
+    /// The part that stands for each device.
+    pub relatives: Vec<PartRelative>,
     /// Switches by the address of their upstream port: file, and downstream ports in order.
     pub switches: BTreeMap<PciAddress, (String, Vec<PciAddress>)>,
 }
 
+/// Rate and width of a device's link as far as the device itself decides them: what it can, unless its link is less than both ends can
+/// and no port of the machine's file says so.
+fn own_link<'s>(survey: &'s Survey, device: &Plugged) -> (&'s Sourced<LaneSpeed>, &'s Sourced<u32>) {
+    let function = &survey.functions[&device.address];
+    let is_lowered = survey.link_above(device.address).is_some_and(|link| {
+        link.above != device.root() && link.is_lowered() && !survey.idles(device.address, &link)
+    });
+    fn first<'f, T: std::fmt::Display + PartialEq>(a: &'f Sourced<T>, b: &'f Sourced<T>) -> &'f Sourced<T> {
+        if a.get().is_some() { a } else { b }
+    }
+    match is_lowered {
+        true => (&function.speed, &function.width),
+        false => (first(&function.max_speed, &function.speed), first(&function.max_width, &function.width)),
+    }
+}
+
 /// A file's name for a function, the same for all of one kind.
-fn file_name(stem: &str, function: &PciFunction) -> String {
+fn file_name(stem: &str, survey: &Survey, device: &Plugged) -> String {
+    let function = &survey.functions[&device.address];
     let ids = function.vendor.value().zip(function.device.value());
-    let link = function
-        .max_speed
-        .value()
-        .or(function.speed.value())
-        .zip(function.max_width.value().or(function.width.value()));
-    let ids = ids.map_or("unknown".to_owned(), |(vendor, device)| format!("{vendor}-{device}"));
+    let (speed, width) = own_link(survey, device);
+    // Without numbers, a name tells cards apart.
+    let named = || {
+        let name = function.name.get().map_or("unknown", String::as_str).to_ascii_lowercase();
+        let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        words.take(8).collect::<Vec<_>>().join("-")
+    };
+    let ids = ids.map_or_else(named, |(vendor, device)| format!("{vendor}-{device}"));
+    let link = speed.value().zip(width.value());
     let link = link.map_or(String::new(), |(speed, width)| format!("-x{width}g{}", speed.generation()));
     format!("{stem}-{ids}{link}.toml")
 }
 
-/// The name of the library's part with this PCI ID.
+/// Vendor and device as files spell them; empty if they are not known.
+fn ids_of(function: &PciFunction) -> String {
+    let ids = function.vendor.value().zip(function.device.value());
+    ids.map_or(String::new(), |(vendor, device)| format!("{vendor}:{device}"))
+}
+
+/// The library's part that a function is: the one of its name, of those that have its numbers; otherwise the one that the others of
+/// these extend.
 fn with_id<T: Kindred + Read>(
     library: &Library,
-    ids: &str,
+    function: &PciFunction,
     id_of: impl Fn(&T) -> String,
 ) -> Result<Option<String>, Diagnostics> {
+    let ids = ids_of(function);
+    let is_name = |own: &str| {
+        [&function.label, &function.name].iter().any(|fact| fact.get().is_some_and(|name| name == own))
+    };
+    let mut found: Vec<(String, Option<String>)> = Vec::new();
     for name in library.names(T::FOLDER) {
-        if id_of(&Doc::<T>::load(&library.aside(), &name)?.read()?) == ids {
+        let doc = Doc::<T>::load(&library.aside(), &name)?;
+        let has_ids = id_of(&doc.read()?) == ids;
+        if is_name(&name) && (has_ids || ids.is_empty()) {
             return Ok(Some(name));
         }
+        if has_ids {
+            let extends = doc.text().lines().find_map(|line| line.strip_prefix("extends = "));
+            found.push((name, extends.map(|text| text.trim().trim_matches('"').to_owned())));
+        }
     }
-    Ok(None)
+    let is_base = |(_, extends): &&(String, Option<String>)| {
+        !extends.as_ref().is_some_and(|extends| found.iter().any(|(other, _)| other == extends))
+    };
+    Ok(found.iter().find(is_base).map(|(name, _)| name.clone()))
 }
 
 pub fn write(
@@ -63,14 +125,12 @@ pub fn write(
     files: &mut Vec<(String, String)>,
     notes: &mut Vec<String>,
 ) -> Result<PartFiles, Diagnostics> {
-    let mut parts = PartFiles { devices: Vec::new(), switches: BTreeMap::new() };
+    let mut parts = PartFiles { devices: Vec::new(), relatives: Vec::new(), switches: BTreeMap::new() };
+    let mut known_parts: BTreeMap<String, (String, bool)> = BTreeMap::new();
+    // NICs whose Ethernet rate no source says.
+    let mut unknown: Vec<String> = Vec::new();
     for device in plugged {
         let function = &survey.functions[&device.address];
-        let ids = function
-            .vendor
-            .value()
-            .zip(function.device.value())
-            .map_or(String::new(), |(a, b)| format!("{a}:{b}"));
         let is = |of: fn(PciClass) -> bool| function.is(of);
         let kind = match () {
             () if is(PciClass::is_network) => PartKind::Nic,
@@ -84,30 +144,36 @@ pub fn write(
                 continue;
             }
         };
-        let stem = match kind {
-            PartKind::Nic => "nic",
-            PartKind::Gpu => "gpu",
-            PartKind::Drive => "drive",
-        };
-        let name = file_name(stem, function);
-        if !files.iter().any(|(known, _)| *known == name) {
-            let (text, relative) = match kind {
-                PartKind::Nic => nic((survey, likely), library, device.address, &ids, &name)?,
-                PartKind::Gpu => gpu((survey, likely), library, function, &ids, &name)?,
-                PartKind::Drive => drive((survey, likely), library, function, &ids, &name)?,
+        let stem = kind.key();
+        let name = file_name(stem, survey, device);
+        if !known_parts.contains_key(&name) {
+            let part = match kind {
+                PartKind::Nic => nic((survey, likely), library, device, &name, &mut unknown)?,
+                PartKind::Gpu => gpu((survey, likely), library, device, &name)?,
+                PartKind::Drive => drive((survey, likely), library, device, &name)?,
             };
+            let PartText { text, relative, is_own } = part;
             notes.push(format!(
                 "{} is simulated as {relative} with its own link ({name})",
                 survey.describe(device.address)
             ));
             files.push((name.clone(), text));
+            known_parts.insert(name.clone(), (relative, is_own));
         }
+        let (relative, is_own) = known_parts[&name].clone();
+        parts.relatives.push(PartRelative { device: device.address, kind: stem, relative, is_own });
         parts.devices.push((device.address, kind, name));
         for upstream in switches_above(survey, device) {
             if let Entry::Vacant(new) = parts.switches.entry(upstream) {
                 new.insert(switch(survey, library, upstream, files, notes)?);
             }
         }
+    }
+    if !unknown.is_empty() {
+        notes.push(format!(
+            "no source says the Ethernet rate of {}: it is assumed, as that of the part that stands for it (controller.rate in its file)",
+            unknown.join(", ")
+        ));
     }
     Ok(parts)
 }
@@ -146,15 +212,12 @@ fn extended<'l>(library: &'l Library, name: &str, relative: &str, what: &str) ->
 }
 
 /// What was read of a link.
-fn link<T: Kindred + Read>(survey: &Survey, function: &PciFunction, likely: u32, file: &mut Extended<'_>) {
+fn link<T: Kindred + Read>(survey: &Survey, device: &Plugged, likely: u32, file: &mut Extended<'_>) {
+    let function = &survey.functions[&device.address];
     let source = |origin: Option<crate::fact::Origin>| {
         origin.map_or("assumed".to_owned(), |origin| survey.figure_source(origin))
     };
-    fn first<'f, T: std::fmt::Display + PartialEq>(a: &'f Sourced<T>, b: &'f Sourced<T>) -> &'f Sourced<T> {
-        if a.get().is_some() { a } else { b }
-    }
-    let (speed, width) =
-        (first(&function.max_speed, &function.speed), first(&function.max_width, &function.width));
+    let (speed, width) = own_link(survey, device);
     let add = |file: &mut Extended<'_>, key: &str, value: Option<u32>, origin| {
         if let Some(value) = value {
             let _ = file.add::<T>(&[(format!("link.{key}"), value.to_string(), source(origin))]);
@@ -190,12 +253,13 @@ fn id_line(survey: &Survey, function: &PciFunction, ids: &str) -> Option<FileFig
 fn nic(
     (survey, likely): (&Survey, u32),
     library: &Library,
-    address: PciAddress,
-    ids: &str,
+    device: &Plugged,
     name: &str,
-) -> Result<(String, String), Diagnostics> {
+    unknown: &mut Vec<String>,
+) -> Result<PartText, Diagnostics> {
+    let address = device.address;
     let function = &survey.functions[&address];
-    let known = with_id::<Nic>(library, ids, |nic| nic.controller.pci_id.value.clone())?;
+    let known = with_id::<Nic>(library, function, |nic| nic.controller.pci_id.value.clone())?;
     let rate = survey
         .interfaces
         .values()
@@ -204,53 +268,94 @@ fn nic(
     let is_mellanox = function.vendor.value().is_some_and(|id| id.0 == 0x15b3)
         || function.name.get().is_some_and(|name| name.contains("Mellanox") || name.contains("ConnectX"))
         || function.is(|class| class.0 == 0x0207);
+    let is_own = known.is_some();
     let relative = known.unwrap_or_else(|| if is_mellanox { "connectx4" } else { "modern" }.to_owned());
     let mut file = extended(library, name, &relative, &survey.describe(address));
-    link::<Nic>(survey, function, likely, &mut file);
-    if let Some((mbit, origin)) = rate {
-        let _ = file.add::<Nic>(&[(
-            "controller.rate".into(),
-            format!("\"{mbit} Mbit/s\""),
-            survey.figure_source(origin),
-        )]);
+    link::<Nic>(survey, device, likely, &mut file);
+    match rate {
+        Some((mbit, origin)) => {
+            let _ = file.add::<Nic>(&[(
+                "controller.rate".into(),
+                format!("\"{mbit} Mbit/s\""),
+                survey.figure_source(origin),
+            )]);
+        }
+        None => {
+            let rate = Doc::<Nic>::load(&library.aside(), &relative)?.read()?.controller.rate.value;
+            unknown.push(format!("{} ({rate})", survey.describe(address)));
+            let line = ("controller.rate".into(), format!("\"{rate}\""), "assumed: no source says it".into());
+            let _ = file.add::<Nic>(&[line]);
+        }
     }
     // The scenario's cable is between the first ports of two cards.
+    let looped = Doc::<Nic>::load(&library.aside(), &relative)?.read()?.controller.looped;
+    if looped.is_some_and(|looped| looped.value) {
+        let line = ("controller.looped".into(), "false".into(), "assumed: the scenario has a cable".into());
+        let _ = file.add::<Nic>(&[line]);
+    }
     let one =
         ("controller.ports".into(), "1".into(), "assumed: the first port is the one of the scenario".into());
     let _ = file.add::<Nic>(&[one]);
-    Ok((file.text, relative))
+    Ok(PartText { text: file.text, relative, is_own })
+}
+
+/// The GPU nearest to one that no file is about: by NVIDIA's numbers and chips' names, else by the link's generation.
+fn nearest_gpu(function: &PciFunction) -> &'static str {
+    /// The first number of Volta, after which all are of later ones.
+    const VOLTA: u16 = 0x1d80;
+    let name = function.name.get().map_or("", String::as_str);
+    let chips = ["GV1", "TU1", "GA1", "AD1", "GH1", "GB1", "GB2"];
+    let is_nvidia = function.vendor.value().is_some_and(|id| id.0 == 0x10de);
+    let by_number = function.device.value().filter(|_| is_nvidia).map(|id| id.0 >= VOLTA);
+    let by_name = || chips.iter().any(|chip| name.contains(chip)).then_some(true);
+    let by_link = || {
+        let speed = function.max_speed.value().or(function.speed.value());
+        speed.map_or(function.is(|class| class.0 == 0x0302), |speed| speed.generation() >= 4)
+    };
+    let is_modern = by_number.or_else(by_name).unwrap_or_else(by_link);
+    match is_modern {
+        // What shows a picture, too, is a workstation's.
+        true if function.is(|class| class.0 == 0x0300) => "rtx-pro-6000",
+        true => "h100-pcie",
+        false => "k40c",
+    }
 }
 
 fn gpu(
     (survey, likely): (&Survey, u32),
     library: &Library,
-    function: &PciFunction,
-    ids: &str,
+    device: &Plugged,
     name: &str,
-) -> Result<(String, String), Diagnostics> {
-    let known = with_id::<Gpu>(library, ids, |gpu| gpu.controller.pci_id.value.clone())?;
-    let relative = known.unwrap_or_else(|| "k40c".to_owned());
+) -> Result<PartText, Diagnostics> {
+    let function = &survey.functions[&device.address];
+    let known = with_id::<Gpu>(library, function, |gpu| gpu.controller.pci_id.value.clone())?;
+    let is_own = known.is_some();
+    let relative = known.unwrap_or_else(|| nearest_gpu(function).to_owned());
     let mut file = extended(library, name, &relative, function.name.get().map_or("a GPU", String::as_str));
-    link::<Gpu>(survey, function, likely, &mut file);
-    if let Some(line) = id_line(survey, function, ids) {
+    link::<Gpu>(survey, device, likely, &mut file);
+    if let Some(line) = id_line(survey, function, &ids_of(function)) {
         let _ = file.add::<Gpu>(&[line]);
     }
-    Ok((file.text, relative))
+    Ok(PartText { text: file.text, relative, is_own })
 }
 
 fn drive(
     (survey, likely): (&Survey, u32),
     library: &Library,
-    function: &PciFunction,
-    _: &str,
+    device: &Plugged,
     name: &str,
-) -> Result<(String, String), Diagnostics> {
+) -> Result<PartText, Diagnostics> {
+    let function = &survey.functions[&device.address];
+    let known = with_id::<Drive>(library, function, |drive| drive.controller.pci_id.value.clone())?;
+    let is_own = known.is_some();
     let is_optane = function.vendor.value().is_some_and(|id| id.0 == 0x8086);
-    let relative = if is_optane { "optane-p4800x" } else { "pm1725a" };
+    let speed = function.max_speed.value().or(function.speed.value());
+    let flash = if speed.is_some_and(|speed| speed.generation() >= 5) { "pm1753" } else { "pm1725a" };
+    let relative = known.unwrap_or_else(|| if is_optane { "optane-p4800x" } else { flash }.to_owned());
     let mut file =
-        extended(library, name, relative, function.name.get().map_or("an NVMe drive", String::as_str));
-    link::<Drive>(survey, function, likely, &mut file);
-    Ok((file.text, relative.to_owned()))
+        extended(library, name, &relative, function.name.get().map_or("an NVMe drive", String::as_str));
+    link::<Drive>(survey, device, likely, &mut file);
+    Ok(PartText { text: file.text, relative, is_own })
 }
 
 /// A switch's file, and its downstream ports.
@@ -262,26 +367,22 @@ fn switch(
     notes: &mut Vec<String>,
 ) -> Result<(String, Vec<PciAddress>), Diagnostics> {
     let function = &survey.functions[&upstream];
-    let ids = function
-        .vendor
-        .value()
-        .zip(function.device.value())
-        .map_or(String::new(), |(a, b)| format!("{a}:{b}"));
-    let known = with_id::<PcieSwitch>(library, &ids, |switch| switch.pci_id.value.clone())?;
-    let relative = known.unwrap_or_else(|| "pex8796".to_owned());
+    let known = with_id::<PcieSwitch>(library, function, |switch| switch.pci_id.value.clone())?;
+    // Each port of the model is as fast as the fastest one; a link is what both of its ends can.
     let children = survey.functions.keys().copied().filter(|other| survey.parent(*other) == Some(upstream));
     let below: Vec<PciAddress> = children
         .filter(|child| child.bdf.function() == 0 || survey.functions[child].is(PciClass::is_bridge))
         .collect();
+    let all = || std::iter::once(&upstream).chain(&below).map(|address| &survey.functions[address]);
+    let speed = all().filter_map(|of| of.max_speed.value().or(of.speed.value())).max();
+    let width = all().filter_map(|of| of.max_width.value().or(of.width.value())).max();
+    let is_late = speed.is_some_and(|speed| speed.generation() >= 4);
+    let relative = known.unwrap_or_else(|| if is_late { "pex89104" } else { "pex8796" }.to_owned());
     let name = format!("switch-{}.toml", upstream.to_string().replace([':', '.'], "-"));
     let mut file = extended(library, &name, &relative, &format!("the switch {upstream}"));
     let read = |origin: Option<crate::fact::Origin>| {
         origin.map_or("assumed: as its devices".to_owned(), |origin| survey.figure_source(origin))
     };
-    // Each port of the model is as fast as the fastest one; a link is what both of its ends can.
-    let all = || std::iter::once(&upstream).chain(&below).map(|address| &survey.functions[address]);
-    let speed = all().filter_map(|of| of.max_speed.value().or(of.speed.value())).max();
-    let width = all().filter_map(|of| of.max_width.value().or(of.width.value())).max();
     let origin = all().find_map(|of| of.max_speed.origin().or(of.speed.origin()));
     let ports = below.len() as u32 + 1;
     let lanes = width.unwrap_or(16) * ports;

@@ -140,18 +140,46 @@ pub struct ArchiveFiles {
     members: BTreeMap<String, ArchiveMember>,
 }
 
+/// A stream that unpacks bytes, if they are compressed.
+fn unpacking(bytes: &[u8]) -> Box<dyn std::io::Read + '_> {
+    match bytes {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
+        [b'B', b'Z', b'h', ..] => Box::new(bzip2::read::MultiBzDecoder::new(bytes)),
+        _ => Box::new(bytes),
+    }
+}
+
+/// What is compressed by itself, and no archive: a text. `None` if it is an archive, or not compressed.
+///
+/// # Errors
+/// If it is damaged, or unpacks to more than any such text has.
+pub fn unpacked_text(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    /// Bytes of an archive's first header.
+    const HEADER: u64 = 512;
+    if !matches!(bytes, [0x1f, 0x8b, ..] | [b'B', b'Z', b'h', ..]) {
+        return Ok(None);
+    }
+    let mut head = Vec::new();
+    // Damage is told with what it is found in.
+    if unpacking(bytes).take(HEADER).read_to_end(&mut head).is_err() || head.is_empty() || head.contains(&0) {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    let damaged = |error: std::io::Error| format!("it is damaged or cut off: {error}");
+    unpacking(bytes).take(MOST_UNPACKED + 1).read_to_end(&mut text).map_err(damaged)?;
+    match text.len() as u64 > MOST_UNPACKED {
+        true => Err(format!("it unpacks to more than {} MiB", MOST_UNPACKED >> 20)),
+        false => Ok(Some(text)),
+    }
+}
+
 impl ArchiveFiles {
     /// Unpacks an archive (tar, also compressed by gzip or bzip2).
     ///
     /// # Errors
     /// If it is damaged, has paths that lead outside, or unpacks to more than any capture has.
     pub fn unpack(bytes: &[u8]) -> Result<Self, String> {
-        let unpacked: Box<dyn std::io::Read + '_> = match bytes {
-            [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
-            [b'B', b'Z', b'h', ..] => Box::new(bzip2::read::MultiBzDecoder::new(bytes)),
-            _ => Box::new(bytes),
-        };
-        let mut archive = tar::Archive::new(unpacked.take(MOST_UNPACKED));
+        let mut archive = tar::Archive::new(unpacking(bytes).take(MOST_UNPACKED));
         let mut members = BTreeMap::new();
         let damaged = |error: std::io::Error| format!("the archive is damaged or cut off: {error}");
         let mut total = 0;

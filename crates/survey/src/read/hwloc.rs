@@ -423,9 +423,9 @@ impl HwlocReader {
         }
         for (place, value) in values.iter().enumerate() {
             let (a, b) = (&names[place / names.len()], &names[place % names.len()]);
-            if let (Some(a), Some(b), true) =
-                (a, b, *value != "0" && place / names.len() < place % names.len())
-            {
+            // Several devices of one function are no two ends of a link.
+            let is_pair = *value != "0" && place / names.len() < place % names.len() && a != b;
+            if let (Some(a), Some(b), true) = (a, b, is_pair) {
                 self.survey.fabric.insert((a.clone(), b.clone()), format!("{value} MB/s"));
             }
         }

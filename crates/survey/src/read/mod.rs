@@ -5,6 +5,7 @@ mod ethtool;
 pub mod files;
 mod hwloc;
 mod lspci;
+pub mod lstopo;
 mod nccl;
 pub mod processes;
 pub mod sysfs;
@@ -52,7 +53,7 @@ const TEXTS: [(&str, TextTest, TextReader); 11] = [
         |text| text.lines().next().is_some_and(|line| line.trim_start().starts_with("CPU0 ")),
         tables::interrupts,
     ),
-    ("lstopo", |text| text.starts_with("Machine (") || text.starts_with("Machine L#"), tables::lstopo),
+    ("lstopo", lstopo::is, lstopo::read),
     (
         "kernel command line",
         |text| text.starts_with("BOOT_IMAGE=") || text.lines().count() == 1 && text.contains("root="),
@@ -150,6 +151,9 @@ impl Survey {
         let is_archive = bytes.starts_with(&[0x1f, 0x8b])
             || bytes.starts_with(b"BZh")
             || bytes.get(257..262).is_some_and(|magic| magic == b"ustar");
+        if let Some(text) = files::unpacked_text(bytes).map_err(failed)? {
+            return self.add_text(name, &text);
+        }
         if is_archive {
             let files = ArchiveFiles::unpack(bytes).map_err(failed)?;
             if sysfs::is(&files) {

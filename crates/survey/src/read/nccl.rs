@@ -41,6 +41,13 @@ fn hex(node: Node<'_, '_>, name: &str) -> Option<u32> {
     u32::from_str_radix(node.attribute(name)?.trim().trim_start_matches("0x"), 16).ok()
 }
 
+/// The family as CPUID's users count it, which is that of /proc/cpuinfo: base and extended family added. NCCL adds the extended one
+/// four bits higher (`familyId + (extFamilyId << 4)` in its graph/xml.cc).
+fn family_of(told: u32) -> u32 {
+    let (base, extended) = (told & 0xf, told >> 4);
+    if base == 0xf { base + extended } else { told }
+}
+
 impl NcclReader {
     fn from(&self, what: &'static str) -> Origin {
         Origin { source: self.source, what }
@@ -63,7 +70,10 @@ impl NcclReader {
         cpu.attribute("arch").into_iter().for_each(|text| machine.architecture.set(text.to_owned(), arch));
         cpu.attribute("vendor").into_iter().for_each(|text| machine.cpu_vendor.set(text.to_owned(), vendor));
         let number = |name: &str| cpu.attribute(name).and_then(|text| text.trim().parse().ok());
-        number("familyid").into_iter().for_each(|number| machine.cpu_family.set(number, family));
+        number("familyid")
+            .map(family_of)
+            .into_iter()
+            .for_each(|number| machine.cpu_family.set(number, family));
         number("modelid").into_iter().for_each(|number| machine.cpu_model.set(number, model));
         let above = Above { node, cpus: cpus.as_ref(), bridge: None, depth: 0 };
         xml::children(cpu).for_each(|child| self.below(child, above));
@@ -137,7 +147,9 @@ impl NcclReader {
         device.kind.set("gpu".to_owned(), from);
         for link in xml::children(gpu).filter(|link| link.tag_name().name() == "nvlink").take(64) {
             let count = link.attribute("count").unwrap_or("1");
-            if let Some(target) = link.attribute("target") {
+            // Some dumps have a GPU's links to itself.
+            let is_other = |target: &&str| target.parse() != Ok(address);
+            if let Some(target) = link.attribute("target").filter(is_other) {
                 let key = (address.to_string(), target.to_owned());
                 self.survey.fabric.insert(key, format!("{count} links"));
             }

@@ -234,6 +234,7 @@ impl SysfsReader<'_> {
             subsystem_vendor = half("subsystem_vendor").filter(|id| id.0 != 0), "subsystem_vendor";
             subsystem_device = half("subsystem_device").filter(|id| id.0 != 0), "subsystem_device";
             revision = hex("revision").and_then(|number| u8::try_from(number).ok()), "revision";
+            label = text("label").filter(|label| !label.is_empty() && label.len() < 64), "label";
             driver = self.files.link(&format!("{folder}/driver")).as_deref().and_then(last).map(str::to_owned), "driver";
             max_speed = text("max_link_speed").as_deref().and_then(LaneSpeed::from_text), "max_link_speed";
             max_width = text("max_link_width").and_then(|width| width.parse().ok()).filter(|width| (1..64).contains(width)), "max_link_width";
