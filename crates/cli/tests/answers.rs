@@ -155,7 +155,7 @@ fn a_trace_ends_at_a_time_or_a_stall() {
         &folder,
         &["trace", "pktgen", "--until", "stall:100ns", "--packets", "5", "--set", "program.0.size=1500"],
     );
-    has(&stalled, &["stopped ", "completion data credits on the link of a's nic0, to the device waited for"]);
+    has(&stalled, &["stopped ", "non-posted header credits on the link of a's nic0, to the host waited for"]);
     has(&refused(&folder, &["trace", "pktgen", "--until", "soon"]), &["soon", "stall"]);
 }
 

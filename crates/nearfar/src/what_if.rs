@@ -2,8 +2,9 @@
 //! is found from counters instead, as that takes one run.
 
 use machine::{Action, ComputerSetup, Count, DeviceFile, Figure, HostSetup, LinkGeneration, Provenance};
-use units::{BitRate, ByteRate, Duration, Frequency};
+use units::{BitRate, ByteRate, Bytes, Duration, Frequency};
 
+use crate::computer::device::{link_of, raise};
 use crate::computer::{self, Counts, FinishedProgram};
 use crate::counters::{Binding, Kind, Resource};
 use crate::progress::Progress;
@@ -188,9 +189,14 @@ fn merit(done: &FinishedProgram) -> f64 {
 }
 
 /// A tenth more of a number of places, at least one.
-fn more(count: &mut Count) {
+pub(crate) fn more(count: &mut Count) {
     let n = count.get();
-    *count = Count::new(n + n.div_ceil(10)).unwrap();
+    *count = Count::new(n + n.div_ceil(10)).expect("not 0");
+}
+
+/// A tenth more room.
+pub(crate) fn larger(bytes: &mut Bytes) {
+    *bytes = Bytes::new(bytes.get() + bytes.get().div_ceil(10));
 }
 
 /// Rings are powers of two, and twice as long is the least that is more.
@@ -199,11 +205,12 @@ fn double(count: &mut Count) {
 }
 
 /// A tenth less of a time.
-fn shorter(time: &mut Duration) {
+pub(crate) fn shorter(time: &mut Duration) {
     *time = Duration::from_ps(time.as_ps() * 10 / 11);
 }
 
-fn faster(rate: &mut ByteRate) {
+/// A tenth faster.
+pub(crate) fn faster(rate: &mut ByteRate) {
     *rate = ByteRate::from_bytes_per_s(rate.bytes_per_s() / 10 * 11);
 }
 
@@ -261,43 +268,8 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
                     .value,
             );
         }
-        Kind::Device | Kind::Tags => {
-            let device = device(&mut setup.hosts[number], owner)?;
-            match (device, part) {
-                (DeviceFile::Nic(nic), "packets") => shorter(&mut nic.tx.packet_interval.value),
-                (DeviceFile::Nic(nic), "received-packets") => shorter(&mut nic.rx.packet_interval.value),
-                (DeviceFile::Nic(nic), "") if resource.kind == Kind::Tags => {
-                    more(&mut nic.controller.tags.value)
-                }
-                (DeviceFile::Drive(drive), "") if resource.kind == Kind::Tags => {
-                    more(&mut drive.file.controller.tags.value)
-                }
-                (DeviceFile::Gpu(gpu), _) if resource.kind == Kind::Tags => {
-                    more(&mut gpu.copy_engine.tags.value)
-                }
-                (DeviceFile::Ntb(ntb), _) if resource.kind == Kind::Tags => more(&mut ntb.requesters.value),
-                (DeviceFile::Drive(drive), "commands") => {
-                    shorter(&mut drive.file.controller.command_interval.value)
-                }
-                (DeviceFile::Drive(drive), "data-path") => faster(&mut drive.file.controller.data_path.value),
-                (DeviceFile::Drive(drive), "channels") => {
-                    let media = &mut drive.file.media;
-                    faster(&mut media.channel_rate.value);
-                    media.channel_write_rate.iter_mut().for_each(|rate| faster(&mut rate.value));
-                }
-                (DeviceFile::Drive(drive), "dies") => {
-                    shorter(&mut drive.file.media.read.value);
-                    shorter(&mut drive.file.media.program.value);
-                }
-                (DeviceFile::Gpu(gpu), "issue") => shorter(&mut gpu.copy_engine.read_interval.value),
-                (DeviceFile::Gpu(gpu), "transmit") => {
-                    gpu.copy_engine.write_rate.as_mut().map(|rate| faster(&mut rate.value))?;
-                }
-                (DeviceFile::Card(part), "") if resource.kind == Kind::Tags => {
-                    more(&mut part.dma_engine.tags.value)
-                }
-                _ => return None,
-            }
+        Kind::Device | Kind::Tags | Kind::Buffer => {
+            raise(device(&mut setup.hosts[number], owner)?, resource.kind, part)?;
         }
         Kind::Dram => faster(&mut setup.hosts[number].machine.host.dram.channel_bandwidth.value),
         Kind::Interconnect => {
@@ -380,17 +352,6 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
             let frequency = &mut setup.hosts[number].machine.host.core.frequency.value;
             *frequency = Frequency::from_hz(frequency.hz() / 10 * 11);
         }
-        Kind::Buffer => match device(&mut setup.hosts[number], owner)? {
-            DeviceFile::Card(part) => {
-                let bytes = &mut part.dma_engine.read_buffer.value;
-                *bytes = units::Bytes::new(bytes.get() + bytes.get().div_ceil(10));
-            }
-            DeviceFile::Drive(drive) if part == "write-buffer" => {
-                let bytes = &mut drive.file.media.write_buffer.value;
-                *bytes = units::Bytes::new(bytes.get() + bytes.get().div_ceil(10));
-            }
-            _ => return None,
-        },
         Kind::Moderation => {
             let own = &mut setup.hosts[number];
             if let Some(time) = own.nic_driver.as_mut().and_then(|driver| driver.coalescing.as_mut()) {
@@ -401,16 +362,6 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
         }
     }
     Some(setup)
-}
-
-fn link_of(device: &mut DeviceFile) -> &mut machine::LinkCapability {
-    match device {
-        DeviceFile::Drive(drive) => &mut drive.file.link,
-        DeviceFile::Nic(nic) => &mut nic.link,
-        DeviceFile::Gpu(gpu) => &mut gpu.link,
-        DeviceFile::Card(part) => &mut part.link,
-        DeviceFile::Ntb(ntb) => &mut ntb.link,
-    }
 }
 
 fn more_credits(credits: &mut machine::Credits) {

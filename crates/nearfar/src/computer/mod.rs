@@ -48,7 +48,7 @@ mod cluster;
 mod computers;
 mod connections;
 mod counting;
-mod device;
+pub(crate) mod device;
 mod disturbances;
 mod error;
 mod events;

@@ -4,7 +4,9 @@ use hardware::endpoint::EndpointId;
 use machine::Part;
 
 use super::Slot;
+use crate::counters::Kind;
 use crate::topology::{TopologyError, plug_card};
+use crate::what_if::{larger, more};
 
 pub fn plug(mut slot: Slot<'_>, part: &Part) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&part.link);
@@ -12,4 +14,14 @@ pub fn plug(mut slot: Slot<'_>, part: &Part) -> Result<EndpointId, TopologyError
     let (card, _) =
         plug_card(slot.fabric, part, (links[0], generation, width), penalty, slot.seed.component("card"))?;
     Ok(card)
+}
+
+/// Raises tags or the read buffer by a tenth.
+pub fn raise(part: &mut Part, kind: Kind) -> Option<()> {
+    match kind {
+        Kind::Tags => more(&mut part.dma_engine.tags.value),
+        Kind::Buffer => larger(&mut part.dma_engine.read_buffer.value),
+        _ => return None,
+    }
+    Some(())
 }

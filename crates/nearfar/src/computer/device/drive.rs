@@ -8,8 +8,10 @@ use wire::pcie::{Generation, Width};
 
 use super::Slot;
 use crate::computer::error::ComputerError;
+use crate::counters::Kind;
 use crate::plain::{Plain, given, pci_id, plain};
 use crate::topology::{TopologyError, attributes, endpoint_port};
+use crate::what_if::{faster, larger, more, shorter};
 
 /// Bytes that a power cut does not tear (assumed: a page, as enterprise drives have it; AWUPF of the P4800X is not known).
 const ATOMIC: u64 = 4096;
@@ -37,6 +39,27 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
     let tags = drive.controller.tags.value.get() as u16;
     let core = EndpointParams { attributes: attributes(&drive.link), ..EndpointParams::ideal(tags) };
     Ok(slot.fabric.add_endpoint(core, &links, Box::new(device)))
+}
+
+/// Raises what stands for a stage, tags or a buffer by a tenth.
+pub fn raise(drive: &mut Drive, kind: Kind, part: &str) -> Option<()> {
+    let (controller, media) = (&mut drive.controller, &mut drive.media);
+    match (kind, part) {
+        (Kind::Tags, "") => more(&mut controller.tags.value),
+        (Kind::Buffer, "write-buffer") => larger(&mut media.write_buffer.value),
+        (_, "commands") => shorter(&mut controller.command_interval.value),
+        (_, "data-path") => faster(&mut controller.data_path.value),
+        (_, "channels") => {
+            faster(&mut media.channel_rate.value);
+            media.channel_write_rate.iter_mut().for_each(|rate| faster(&mut rate.value));
+        }
+        (_, "dies") => {
+            shorter(&mut media.read.value);
+            shorter(&mut media.program.value);
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 /// How the driver is loaded.

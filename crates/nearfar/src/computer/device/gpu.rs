@@ -7,8 +7,10 @@ use machine::{GPU_OTHER_TAGS, Gpu};
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
+use crate::counters::Kind;
 use crate::plain::{Plain, given, narrow, pci_id, plain};
 use crate::topology::{TopologyError, attributes, endpoint_port};
+use crate::what_if::{faster, more, shorter};
 
 pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&gpu.link);
@@ -17,6 +19,18 @@ pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> 
     let params = GpuParams { clock_error_ppb, seed, ..gpu_params(gpu, generation, width) };
     let device = devices::gpu::Gpu::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
     Ok(slot.fabric.add_endpoint(endpoint_params(gpu), &links, Box::new(device)))
+}
+
+/// Raises what stands for a stage, tags or a buffer by a tenth.
+pub fn raise(gpu: &mut Gpu, kind: Kind, part: &str) -> Option<()> {
+    let engine = &mut gpu.copy_engine;
+    match (kind, part) {
+        (Kind::Tags, _) => more(&mut engine.tags.value),
+        (_, "issue") => shorter(&mut engine.read_interval.value),
+        (_, "transmit") => faster(&mut engine.write_rate.as_mut()?.value),
+        _ => return None,
+    }
+    Some(())
 }
 
 /// The port of the GPU that a file describes.

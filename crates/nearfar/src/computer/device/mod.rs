@@ -29,7 +29,9 @@ use platform::pci::{PciDriver, PciMatch};
 use wire::pcie::{Generation, Width};
 
 use super::error::ComputerError;
+use crate::counters::Kind;
 use crate::topology;
+use crate::what_if::more;
 
 pub use blocks::BlockFiles;
 
@@ -119,6 +121,29 @@ fn link_to(
             let file = &place.setup.switches[*switch].file;
             topology::add_switch_slot(fabric, id, file, (*port, at.lanes), device)
         }
+    }
+}
+
+/// The link of a device's file, to change it.
+pub fn link_of(device: &mut DeviceFile) -> &mut LinkCapability {
+    match device {
+        DeviceFile::Drive(drive) => &mut drive.file.link,
+        DeviceFile::Nic(nic) => &mut nic.link,
+        DeviceFile::Gpu(gpu) => &mut gpu.link,
+        DeviceFile::Card(part) => &mut part.link,
+        DeviceFile::Ntb(ntb) => &mut ntb.link,
+    }
+}
+
+/// Raises what stands for a resource of a device by a tenth: a stage by its name, or tags or a buffer. `None` if no figure stands
+/// for it alone.
+pub fn raise(device: &mut DeviceFile, kind: Kind, part: &str) -> Option<()> {
+    match device {
+        DeviceFile::Drive(drive) => drive::raise(&mut drive.file, kind, part),
+        DeviceFile::Nic(nic) => nic::raise(nic, kind, part),
+        DeviceFile::Gpu(gpu) => gpu::raise(gpu, kind, part),
+        DeviceFile::Card(part) => card::raise(part, kind),
+        DeviceFile::Ntb(ntb) => (kind == Kind::Tags).then(|| more(&mut ntb.requesters.value)),
     }
 }
 

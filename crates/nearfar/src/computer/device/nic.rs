@@ -17,8 +17,10 @@ use wire::nic::registers::feature;
 use wire::pcie::{Generation, Width};
 
 use super::{Slot, kpio};
+use crate::counters::Kind;
 use crate::plain::{Plain, given, pci_id, plain};
 use crate::topology::{TopologyError, attributes, endpoint_port};
+use crate::what_if::{more, shorter};
 
 pub fn plug(
     mut slot: Slot<'_>,
@@ -38,6 +40,17 @@ pub fn plug(
     let tags = nic.controller.tags.value.get() as u16;
     let core = EndpointParams { attributes: attributes(&nic.link), ..EndpointParams::ideal(tags) };
     Ok((slot.fabric.add_endpoint(core, &links, Box::new(device)), handle))
+}
+
+/// Raises what stands for a stage, tags or a buffer by a tenth.
+pub fn raise(nic: &mut Nic, kind: Kind, part: &str) -> Option<()> {
+    match (kind, part) {
+        (Kind::Tags, "") => more(&mut nic.controller.tags.value),
+        (_, "packets") => shorter(&mut nic.tx.packet_interval.value),
+        (_, "received-packets") => shorter(&mut nic.rx.packet_interval.value),
+        _ => return None,
+    }
+    Some(())
 }
 
 /// Ethernet address of a function of a host's device, counted from 1: the given one, or a generated one.
