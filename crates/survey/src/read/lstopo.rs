@@ -197,10 +197,8 @@ pub fn read(text: &str, source: usize) -> Survey {
     let objects = objects(text, &mut survey);
     let mut reader = LstopoReader { survey, source, objects: &objects, nodes: Vec::new() };
     // Nodes first: what is near them is told by them.
-    for place in 0..objects.len() {
-        if objects[place].kind == "NUMANode" {
-            reader.node(place);
-        }
+    for (place, _) in objects.iter().enumerate().filter(|(_, object)| object.kind == "NUMANode") {
+        reader.node(place);
     }
     for place in 0..objects.len() {
         reader.object(place);
