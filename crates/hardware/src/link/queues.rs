@@ -57,6 +57,8 @@ pub struct Queues {
     starved: WaitTime,
     /// Time during which the oldest waiting TLP has lacked credits, in the order of [`Lacked`].
     lacked: [WaitTime; Lacked::ALL.len()],
+    /// What it lacks.
+    lacks: Option<Lacked>,
 }
 
 impl Queues {
@@ -71,6 +73,7 @@ impl Queues {
             wake: None,
             starved: WaitTime::default(),
             lacked: Default::default(),
+            lacks: None,
         }
     }
 
@@ -203,8 +206,7 @@ impl Queues {
         }
         (self.waiting, self.arrivals, self.stuck_before) = (0, 0, 0);
         self.wake = None;
-        self.starved.end(now);
-        self.lacked.iter_mut().for_each(|wait| wait.end(now));
+        self.note_starvation(now, false);
         self.credits.iter_mut().for_each(CreditAccount::clear);
     }
 
@@ -224,16 +226,21 @@ impl Queues {
 
     /// A TLP has to wait from `now` on, or none any more.
     pub fn note_starvation(&mut self, now: Time, starved: bool) {
-        match starved {
-            true => self.starved.begin(now),
-            false => self.starved.end(now),
+        if starved {
+            self.starved.begin(now)
+        } else {
+            self.starved.end(now)
         }
-        let lacked = if starved { self.lacked_by_oldest() } else { None };
-        for (credits, wait) in Lacked::ALL.iter().zip(&mut self.lacked) {
-            match lacked.as_ref() == Some(credits) {
-                true => wait.begin(now),
-                false => wait.end(now),
+        let lacks = if starved { self.lacked_by_oldest() } else { None };
+        if lacks != self.lacks {
+            let index = |credits: Lacked| Lacked::ALL.iter().position(|&known| known == credits);
+            if let Some(before) = self.lacks.and_then(index) {
+                self.lacked[before].end(now);
             }
+            if let Some(after) = lacks.and_then(index) {
+                self.lacked[after].begin(now);
+            }
+            self.lacks = lacks;
         }
     }
 

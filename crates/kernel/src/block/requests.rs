@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use engine::WaitTime;
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest, SECTOR, Segment};
 use platform::cpu::{Cpu, Part};
@@ -55,10 +56,8 @@ struct HwQueue {
     waiting: VecDeque<Bio>,
     /// Whether it is registered to be woken when a tag is free.
     asked: bool,
-    /// Since when requests wait.
-    waits_since: Option<Time>,
-    /// How long requests had waited before.
-    waited: Duration,
+    /// How long requests have waited.
+    waited: WaitTime,
 }
 
 impl HwQueue {
@@ -67,20 +66,13 @@ impl HwQueue {
             deadlines: vec![None; depth],
             waiting: VecDeque::new(),
             asked: false,
-            waits_since: None,
-            waited: Duration::ZERO,
+            waited: WaitTime::default(),
         }
     }
 
-    /// Total time with waiting requests, up to `now`.
-    fn waited_until(&self, now: Time) -> Duration {
-        self.waited + self.waits_since.map_or(Duration::ZERO, |since| now.since(since))
-    }
-
-    /// Books the time until `now`, and whether requests wait from then on.
-    fn book_waiting(&mut self, now: Time) {
-        self.waited = self.waited_until(now);
-        self.waits_since = (!self.waiting.is_empty()).then_some(now);
+    /// Notes whether requests wait from `now` on.
+    fn note_waiting(&mut self, now: Time) {
+        if self.waiting.is_empty() { self.waited.end(now) } else { self.waited.begin(now) }
     }
 }
 
@@ -138,7 +130,7 @@ impl Requests {
 
     /// How long requests have waited at each hardware queue, as all its entries were in use, up to `now`.
     pub fn queues_full(&self, now: Time) -> Vec<Duration> {
-        self.queues.iter().map(|queue| queue.borrow().waited_until(now)).collect()
+        self.queues.iter().map(|queue| queue.borrow().waited.until(now)).collect()
     }
 
     pub fn count(&self, change: impl FnOnce(&mut BlockCounters)) {
@@ -161,7 +153,7 @@ impl Requests {
     pub fn fail_waiting(&self, cpu: &Cpu) {
         for queue in &self.queues {
             let waiting = std::mem::take(&mut queue.borrow_mut().waiting);
-            queue.borrow_mut().book_waiting(cpu.now());
+            queue.borrow_mut().note_waiting(cpu.now());
             for bio in waiting {
                 self.end(cpu, bio.parents, Err(Error::NoDevice));
             }
@@ -315,7 +307,7 @@ impl Requests {
                 }
             }
         }
-        place.borrow_mut().book_waiting(cpu.now());
+        place.borrow_mut().note_waiting(cpu.now());
         let left = place.borrow().waiting.len() as u64;
         self.count(|c| c.waits += left);
         if left > 0 {
