@@ -25,6 +25,7 @@ pub mod event_schedule;
 pub mod host_view;
 pub mod ip_fragments;
 pub mod kpio_lines;
+pub mod live_server;
 pub mod machine_toml;
 mod pieces;
 pub mod recording;
@@ -41,7 +42,7 @@ pub mod vfio_message;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 22] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("cache_entry", cache_entry::run),
     ("change_text", change_text::run),
     ("claims_toml", claims_toml::run),
@@ -54,6 +55,7 @@ pub const TARGETS: [(&str, Target); 22] = [
     ("host_view", host_view::run),
     ("ip_fragments", ip_fragments::run),
     ("kpio_lines", kpio_lines::run),
+    ("live_server", live_server::run),
     ("machine_toml", machine_toml::run),
     ("recording", recording::run),
     ("results_csv", results_csv::run),

@@ -50,7 +50,10 @@ fn changed(inputs: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
 fn try_out(name: &str, run: fuzzing::Target, goes_on: Duration) {
     let inputs = corpus(name);
     assert!(!inputs.is_empty(), "{name} has no corpus");
-    inputs.iter().for_each(|input| run(input));
+    for input in &inputs {
+        let outcome = std::panic::catch_unwind(|| run(input));
+        assert!(outcome.is_ok(), "{name} breaks on {input:?}, of its corpus");
+    }
     let mut rng = Seed::new(1).component(name);
     let is_of_files = ["_toml", "_schedule", "_view", "_record"].iter().any(|end| name.ends_with(end));
     let count = if is_of_files { CHANGED_FILES } else { CHANGED };

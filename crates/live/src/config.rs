@@ -12,6 +12,8 @@ use wire::pcie::config::header;
 pub enum ConfigWish {
     /// Bus mastering is turned on or off.
     Master(bool),
+    /// Interrupt Disable is set or cleared.
+    MaskLine(bool),
     /// A function-level reset.
     Reset,
 }
@@ -32,8 +34,6 @@ pub struct CapabilityPlaces {
 const ALL: u32 = u32::MAX;
 /// Expansion ROM base address (PCI base spec 7.5.1.2.4).
 const ROM: u16 = 0x30;
-/// Interrupt line and pin.
-const INTERRUPT: u16 = 0x3c;
 /// Initiate Function Level Reset, of Device Control.
 const FUNCTION_LEVEL_RESET: u32 = 1 << 15;
 
@@ -59,8 +59,7 @@ impl GuestConfig {
             is_upper = !is_upper && kind & 0b111 == 0b100;
         }
         own.insert(ROM, (ALL, 0));
-        // There is no pin: a guest gets messages.
-        own.insert(INTERRUPT, (0xffff, 0));
+        own.insert(header::INTERRUPT_LINE, (0xff, 0));
         if let Some(at) = places.power {
             own.insert(at + 4, (0x8103, register(at + 4) & 0x8100));
         }
@@ -97,19 +96,24 @@ impl GuestConfig {
     }
 
     /// Writes the bytes of a doubleword that `bytes` selects, as a mask. Other bits than the guest's own stay.
-    pub fn write(&mut self, register: u16, value: u32, bytes: u32) -> Option<ConfigWish> {
-        let (mask, own) = self.own.get_mut(&register)?;
+    pub fn write(&mut self, register: u16, value: u32, bytes: u32) -> Vec<ConfigWish> {
+        let Some((mask, own)) = self.own.get_mut(&register) else { return Vec::new() };
         let changed = *mask & bytes;
         let before = std::mem::replace(own, *own & !changed | value & changed);
-        let turned = (before ^ *own) & u32::from(header::COMMAND_BUS_MASTER);
-        if register == header::COMMAND && turned != 0 {
-            return Some(ConfigWish::Master(*own & turned != 0));
+        let mut wishes = Vec::new();
+        if register == header::COMMAND {
+            let turned = |bit: u16| {
+                let bit = u32::from(bit);
+                ((before ^ *own) & bit != 0).then_some(*own & bit != 0)
+            };
+            wishes.extend(turned(header::COMMAND_BUS_MASTER).map(ConfigWish::Master));
+            wishes.extend(turned(header::COMMAND_INTX_DISABLE).map(ConfigWish::MaskLine));
         }
         if self.device_control == Some(register) && *own & FUNCTION_LEVEL_RESET != 0 {
             *own &= !FUNCTION_LEVEL_RESET;
-            return Some(ConfigWish::Reset);
+            wishes.push(ConfigWish::Reset);
         }
-        None
+        wishes
     }
 }
 
@@ -184,7 +188,7 @@ mod tests {
             _ => 0,
         });
         assert_eq!([config.read(0x10, 0x9000_000c), config.read(0x14, 0x380)], [0xc, 0]);
-        assert_eq!(config.write(0x10, ALL, ALL), None);
+        assert_eq!(config.write(0x10, ALL, ALL), []);
         assert_eq!(config.read(0x10, 0x9000_000c), 0xffff_fffc, "a BAR keeps its kind");
         assert_eq!(config.read(0, 0x1234_8086), 0x1234_8086, "the rest is the function's");
         config.write(0x10, 0x4000_0000, ALL);
@@ -198,11 +202,11 @@ mod tests {
     fn what_concerns_the_function_is_told() {
         let places = CapabilityPlaces { express: Some(0x40), ..CapabilityPlaces::default() };
         let mut config = GuestConfig::new(places, |_| 0);
-        assert_eq!(config.write(4, 6, 0xff), Some(ConfigWish::Master(true)));
-        assert_eq!(config.write(4, 6, 0xff), None, "it is on");
-        assert_eq!(config.write(4, 0, 0xff00), None, "not the byte that has it");
-        assert_eq!(config.write(4, 0, 0xff), Some(ConfigWish::Master(false)));
-        assert_eq!(config.write(0x48, 0x8010, 0xffff), Some(ConfigWish::Reset));
+        assert_eq!(config.write(4, 6, 0xff), [ConfigWish::Master(true)]);
+        assert_eq!(config.write(4, 6, 0xff), [], "it is on");
+        assert_eq!(config.write(4, 0, 0xff00), [], "not the byte that has it");
+        assert_eq!(config.write(4, 0x400, 0xffff), [ConfigWish::Master(false), ConfigWish::MaskLine(true)]);
+        assert_eq!(config.write(0x48, 0x8010, 0xffff), [ConfigWish::Reset]);
         assert_eq!(config.read(0x48, 0), 0x10, "the bit reads as 0");
     }
 }

@@ -2,25 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::Write;
 use std::rc::Rc;
 
 use kernel::Kernel;
 use nearfar::computer::Session;
 use platform::Error;
 use platform::cpu::{Cpu, CpuId};
-use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::kernel::TaskParams;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use units::Time;
 use vfio_user::request::CONFIG_REGION;
 use vfio_user::{DmaMap, ServedFunction, VfioRefusal};
-use wire::pcie::Bdf;
 use wire::pcie::config::caps::id;
+use wire::pcie::config::header;
+use wire::pcie::{Bdf, IntxLine};
 
 use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds};
+use crate::interrupts::{GuestInterrupts, LINE, MSI, MSIX, MaskedBy};
 use crate::memory::{GuestBar, LiveMemory};
 use crate::recording::{FunctionRecorder, ManagementAct, RecordedStep};
 
@@ -28,11 +26,6 @@ use crate::recording::{FunctionRecorder, ManagementAct, RecordedStep};
 const CONFIG_BYTES: u64 = 4096;
 /// Bytes of an MSI-X table's entry (base spec 7.7.2).
 const TABLE_ENTRY: u64 = 16;
-/// The kinds of interrupts by their numbers.
-const MSI: u32 = 1;
-const MSIX: u32 = 2;
-const ERRORS: u32 = 3;
-const REQUESTS: u32 = 4;
 
 /// A function of a live host.
 pub struct LiveFunction {
@@ -48,42 +41,12 @@ pub struct LiveFunction {
     /// Configuration space as the guest first found it.
     fresh: GuestConfig,
     requester_ids: RequesterIds,
-    /// Kind and number of its interrupt messages.
-    messages: (u32, u32),
+    /// What its guest is told of.
+    pub interrupts: GuestInterrupts,
     /// BAR and bytes of the MSI-X table, which is not the guest's.
     table: Option<(u8, std::ops::Range<u64>)>,
-    irqs: RefCell<Vec<Irq>>,
-    vectors: Rc<GuestVectors>,
     /// Keeps what the guest does.
     recorder: RefCell<Option<FunctionRecorder>>,
-}
-
-/// The guest's interrupt vectors.
-#[derive(Default)]
-struct GuestVectors {
-    /// Is told of each with its time.
-    listener: RefCell<Option<Rc<InterruptListener>>>,
-    /// Where each is told.
-    files: RefCell<Vec<Option<File>>>,
-    /// Whether one was told since somebody looked.
-    raised: Cell<bool>,
-}
-
-/// Hears of interrupts: the vector, and when.
-pub type InterruptListener = dyn Fn(usize, Time);
-
-impl GuestVectors {
-    /// Tells a vector's file, if it has one.
-    fn raise(&self, vector: usize, at: Time) {
-        if let Some(listener) = &*self.listener.borrow() {
-            listener(vector, at);
-        }
-        if let Some(Some(mut file)) = self.files.borrow().get(vector).map(Option::as_ref) {
-            // An eventfd whose count is at its end has been told often enough.
-            let _ = file.write(&1u64.to_ne_bytes());
-            self.raised.set(true);
-        }
-    }
 }
 
 impl LiveFunction {
@@ -118,6 +81,8 @@ impl LiveFunction {
             let start = u64::from(place & !0b111);
             ((place & 0b111) as u8, start..start + TABLE_ENTRY * u64::from(messages.1))
         });
+        let pin = (register(header::INTERRUPT_LINE) >> 8) as u8;
+        let interrupts = GuestInterrupts::new(device.clone(), messages, IntxLine::from_pin(pin).is_some());
         let fresh = GuestConfig::new(places, register);
         let requester_ids = RequesterIds::new(register);
         Ok(Self {
@@ -129,10 +94,8 @@ impl LiveFunction {
             config: RefCell::new(fresh.clone()),
             fresh,
             requester_ids,
-            messages,
+            interrupts,
             table,
-            irqs: RefCell::default(),
-            vectors: Rc::default(),
             recorder: RefCell::default(),
         })
     }
@@ -190,11 +153,13 @@ impl LiveFunction {
                 }
             }
             let [value, mask] = [value, mask].map(u32::from_le_bytes);
-            let wish = self.config.borrow_mut().write(register as u16, value, mask);
-            match wish {
-                Some(ConfigWish::Master(on)) => self.device.set_master(cpu, on).await,
-                Some(ConfigWish::Reset) => drop(self.device.reset(cpu).await),
-                None => {}
+            let wishes = self.config.borrow_mut().write(register as u16, value, mask);
+            for wish in wishes {
+                match wish {
+                    ConfigWish::Master(on) => self.device.set_master(cpu, on).await,
+                    ConfigWish::MaskLine(masked) => self.interrupts.mask(cpu, MaskedBy::Guest, masked).await,
+                    ConfigWish::Reset => drop(self.device.reset(cpu).await),
+                }
             }
         }
         self.place_bars();
@@ -224,13 +189,8 @@ impl LiveFunction {
     /// From now on, what the guest does is kept.
     pub fn record(&self, recorder: &FunctionRecorder) {
         let own = recorder.clone();
-        self.hear_interrupts(Rc::new(move |vector, at| own.interrupted(vector, at)));
+        self.interrupts.hear(Rc::new(move |vector, at| own.interrupted(vector, at)));
         *self.recorder.borrow_mut() = Some(recorder.clone());
-    }
-
-    /// Tells somebody of each interrupt.
-    pub fn hear_interrupts(&self, listener: Rc<InterruptListener>) {
-        *self.vectors.listener.borrow_mut() = Some(listener);
     }
 
     fn keep(&self, step: impl FnOnce(u16) -> RecordedStep) {
@@ -244,50 +204,23 @@ impl LiveFunction {
         self.combines.set(bars);
     }
 
-    /// Allocates all interrupts, and has them told to the vectors' files.
-    pub async fn connect(&self, cpu: &Cpu) -> Result<(), Error> {
-        if !self.irqs.borrow().is_empty() {
-            return Ok(());
+    /// Does what a guest asks of the host.
+    ///
+    /// # Errors
+    /// If the host has no interrupts left.
+    pub async fn manage(&self, cpu: &Cpu, act: ManagementAct) -> Result<(), Error> {
+        match act {
+            ManagementAct::Connect => self.interrupts.connect_messages(cpu).await?,
+            ManagementAct::ConnectLine => self.interrupts.connect_line(cpu).await?,
+            ManagementAct::Disconnect => self.interrupts.disconnect(cpu).await,
+            ManagementAct::MaskLine(masked) => self.interrupts.mask(cpu, MaskedBy::Client, masked).await,
+            ManagementAct::Reset => self.reset(cpu).await,
         }
-        let irqs = self.device.alloc_irqs(cpu, 1, self.messages.1 as u16, Affinity::Spread).await?;
-        self.vectors.files.borrow_mut().resize_with(self.messages.1 as usize, || None);
-        for (vector, irq) in irqs.iter().enumerate() {
-            let vectors = Rc::clone(&self.vectors);
-            let handler = Rc::new(move |cpu: &Cpu| {
-                vectors.raise(vector, cpu.now());
-                IrqReturn::Handled
-            });
-            self.device.request_irq(*irq, "guest", handler, None)?;
-        }
-        *self.irqs.borrow_mut() = irqs;
         Ok(())
     }
 
-    /// Lets all interrupts go.
-    pub async fn disconnect(&self, cpu: &Cpu) {
-        self.vectors.files.borrow_mut().clear();
-        if !self.irqs.take().is_empty() {
-            self.device.free_irqs(cpu).await;
-        }
-    }
-
-    /// Whether interrupts were told since the last call.
-    pub fn has_interrupted(&self) -> bool {
-        self.vectors.raised.take()
-    }
-
-    /// Whether the client has seen all interrupts that it was told.
-    pub fn interrupts_are_seen(&self) -> bool {
-        // An eventfd can be read until its count has been taken.
-        let files = self.vectors.files.borrow();
-        let mut fds: Vec<PollFd<'_>> =
-            files.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        !matches!(poll(&mut fds, Some(&at_once)), Ok(1..))
-    }
-
     /// Resets it, with the bits that are the guest's.
-    pub async fn reset(&self, cpu: &Cpu) {
+    async fn reset(&self, cpu: &Cpu) {
         let _ = self.device.reset(cpu).await;
         *self.config.borrow_mut() = self.fresh.clone();
         self.place_bars();
@@ -295,7 +228,7 @@ impl LiveFunction {
 
     /// As before the guest came: without interrupts, mappings and bus mastering, and reset.
     async fn leave(&self, cpu: &Cpu) {
-        self.disconnect(cpu).await;
+        self.interrupts.disconnect(cpu).await;
         self.device.set_master(cpu, false).await;
         self.reset(cpu).await;
         self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
@@ -313,6 +246,11 @@ pub struct Attended<'a, 's> {
 }
 
 impl Attended<'_, '_> {
+    /// Does what the guest asks of the host, and keeps it and when it is done.
+    fn manage(&self, act: ManagementAct) -> Option<Result<(), Error>> {
+        self.kept(act, || self.run(async move |function, cpu| function.manage(&cpu, act).await))
+    }
+
     /// Keeps what the guest does, and when it is done.
     fn kept<T>(&self, act: ManagementAct, done: impl FnOnce() -> T) -> T {
         let now = || self.session.simulation().now().as_ps();
@@ -351,13 +289,7 @@ impl ServedFunction for Attended<'_, '_> {
     }
 
     fn vectors(&self, kind: u32) -> u32 {
-        let (own, count) = self.function.messages;
-        match kind {
-            // Errors and requests to let go are never told, but QEMU asks for them.
-            ERRORS | REQUESTS => 1,
-            _ if kind == own => count,
-            _ => 0,
-        }
+        self.function.interrupts.count(kind)
     }
 
     fn read(&mut self, region: u32, offset: u64, into: &mut [u8]) {
@@ -386,33 +318,33 @@ impl ServedFunction for Attended<'_, '_> {
     }
 
     fn connect(&mut self, kind: u32, start: u32, files: Vec<Option<File>>) -> Result<(), VfioRefusal> {
-        if kind != self.function.messages.0 {
-            return Ok(());
+        let interrupts = &self.function.interrupts;
+        let act = match kind {
+            kind if !interrupts.are_told(kind) => return Ok(()),
+            LINE => ManagementAct::ConnectLine,
+            _ => ManagementAct::Connect,
+        };
+        self.manage(act).and_then(Result::ok).ok_or(VfioRefusal::Failed)?;
+        interrupts.tell_files(start, files);
+        if kind == LINE {
+            self.mask(false);
         }
-        let connect = || self.run(async |function, cpu| function.connect(&cpu).await);
-        let connected = self.kept(ManagementAct::Connect, connect);
-        connected.and_then(Result::ok).ok_or(VfioRefusal::Failed)?;
-        let mut own = self.function.vectors.files.borrow_mut();
-        own.iter_mut().skip(start as usize).zip(files).for_each(|(own, file)| *own = file);
         Ok(())
     }
 
     fn disconnect(&mut self, kind: u32) {
-        if kind != self.function.messages.0 {
-            return;
+        if self.function.interrupts.is_connected(kind) {
+            self.manage(ManagementAct::Disconnect);
         }
-        self.kept(ManagementAct::Disconnect, || {
-            self.run(async |function, cpu| function.disconnect(&cpu).await)
-        });
     }
 
     fn raise(&mut self, kind: u32, vectors: std::ops::Range<u32>) {
-        let own = vectors.filter(|_| kind == self.function.messages.0);
-        let now = self.session.simulation().now();
-        own.for_each(|vector| self.function.vectors.raise(vector as usize, now));
+        self.function.interrupts.raise(kind, vectors, self.session.simulation().now());
     }
 
-    fn mask(&mut self, _: bool) {}
+    fn mask(&mut self, masked: bool) {
+        self.manage(ManagementAct::MaskLine(masked));
+    }
 
     fn map(&mut self, address: u64, map: DmaMap) -> Result<(), VfioRefusal> {
         let bdf = self.function.device.address().bdf;
@@ -431,6 +363,6 @@ impl ServedFunction for Attended<'_, '_> {
     }
 
     fn reset(&mut self) {
-        self.kept(ManagementAct::Reset, || self.run(async |function, cpu| function.reset(&cpu).await));
+        self.manage(ManagementAct::Reset);
     }
 }

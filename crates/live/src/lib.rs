@@ -7,7 +7,7 @@
 //! memory.
 //!
 //! * `driver`: claims a live host's functions;
-//! * `function`: a function as its guest sees it, with its interrupts; `config`: which bits of its configuration space are
+//! * `function`: a function as its guest sees it; `interrupts`: how the guest is told; `config`: which bits of its configuration space are
 //!   the guest's own;
 //! * `memory`: the guests' memory, as functions access it;
 //! * [`server`]: sockets, and simulated time after the wall clock; [`lockstep`]: simulated time after the guests'
@@ -21,6 +21,7 @@ mod config;
 mod driver;
 mod function;
 mod hotplug;
+mod interrupts;
 pub mod lockstep;
 mod memory;
 mod monitor;

@@ -58,6 +58,9 @@ const PAGE: u64 = 4096;
 /// The end of a page, behind what the plugin reads and writes: it was made here.
 const MARK: &[u8] = b"nearfar lock-step";
 
+/// A guest stops before its next block of instructions, which has some hundred at most (QEMU: `TCG_MAX_INSNS`, 512).
+const LONGEST_BLOCK: u64 = 512;
+
 /// Makes a page. One that a killed run has left is replaced, nothing else.
 fn new_page(path: &Path) -> io::Result<File> {
     let left = path.symlink_metadata().is_ok_and(|known| known.is_file() && known.len() == PAGE);
@@ -85,6 +88,8 @@ pub struct GuestClock {
     page: File,
     /// The page's path, as long as it is there.
     path: PathBuf,
+    /// The most that the guest was allowed.
+    allowed: u64,
     /// The guest waits to be told how far it may go.
     is_stopped: bool,
     /// The guest, or another part of its QEMU, waits for an answer.
@@ -118,6 +123,7 @@ impl GuestClock {
             plugin: None,
             page,
             path,
+            allowed: 0,
             is_stopped: false,
             asks: false,
             has_ended: false,
@@ -146,11 +152,18 @@ impl GuestClock {
         self.is_stopped || self.asks
     }
 
+    /// Whether what its functions are asked comes at the guest's time.
+    fn is_present(&self) -> bool {
+        self.plugin.is_some() && !self.has_ended
+    }
+
     /// Reads the guest's count; it is held.
     fn look(&mut self) {
         let mut count = [0; 8];
         if self.page.read_exact_at(&mut count, 0).is_ok() {
-            let instructions = u64::from_ne_bytes(count).max(self.so_far.instructions);
+            // A page that says more than a guest can do does not take the simulation there.
+            let most = self.allowed.saturating_add(LONGEST_BLOCK).max(self.so_far.instructions);
+            let instructions = u64::from_ne_bytes(count).clamp(self.so_far.instructions, most);
             self.so_far.instructions = instructions;
             self.so_far.computed = time_of(instructions, self.shift);
         }
@@ -162,10 +175,11 @@ impl GuestClock {
     }
 
     /// Says how far the guest may go, at least a step.
-    fn allow(&self, until: Time) {
+    fn allow(&mut self, until: Time) {
         let until = until.max(self.time() + STEP);
         let own = until.since(self.begins).as_ps().saturating_sub(self.so_far.waited.as_ps());
         let count = own.div_ceil(1000 << self.shift);
+        self.allowed = self.allowed.max(count);
         // A guest without its page has ended.
         let _ = self.page.write_all_at(&count.to_ne_bytes(), 8);
     }
@@ -219,7 +233,9 @@ fn hear(
     stop: BorrowedFd<'_>,
 ) -> Result<bool, LiveError> {
     // Those held have nothing new to say.
-    let asks = |host: usize| clocks.iter().any(|clock| clock.so_far.host == host && clock.asks);
+    let asks = |host: usize| {
+        clocks.iter().any(|clock| clock.so_far.host == host && clock.is_present() && clock.asks)
+    };
     let mut functions: Vec<usize> = (0..attendance.endpoints.len()).collect();
     functions.retain(|&number| !asks(attendance.endpoints[number].info.host));
     let mut running: Vec<usize> = (0..clocks.len()).collect();
@@ -235,7 +251,7 @@ fn hear(
             Some(&number) => {
                 let endpoint = &attendance.endpoints[number];
                 let own = clocks.iter_mut().find(|clock| clock.so_far.host == endpoint.info.host);
-                match own.filter(|own| endpoint.client.is_some() && own.plugin.is_some()) {
+                match own.filter(|own| endpoint.client.is_some() && own.is_present()) {
                     Some(own) => own.asks = true,
                     // It has no time of its own.
                     None => attendance.attend(number),
@@ -284,7 +300,7 @@ fn advance(attendance: &mut Attendance<'_, '_>, clocks: &mut [GuestClock]) -> Re
     }
     for number in functions_of(attendance, host) {
         let function = Rc::clone(&attendance.endpoints[number].function);
-        if function.has_interrupted() {
+        if function.interrupts.has_raised() {
             settle(attendance, number, &function)?;
         }
     }
@@ -312,7 +328,7 @@ fn settle(
     function: &LiveFunction,
 ) -> Result<(), LiveError> {
     let begun = Instant::now();
-    while !function.interrupts_are_seen() && begun.elapsed() < PATIENCE {
+    while !function.interrupts.are_seen() && begun.elapsed() < PATIENCE {
         thread::yield_now();
     }
     let endpoint = &mut attendance.endpoints[number];

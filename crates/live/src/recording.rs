@@ -50,6 +50,10 @@ pub enum ManagementAct {
     Disconnect,
     /// Resets the function.
     Reset,
+    /// Takes the legacy interrupt.
+    ConnectLine,
+    /// Masks or unmasks it.
+    MaskLine(bool),
 }
 
 /// What has happened.

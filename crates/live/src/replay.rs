@@ -445,9 +445,7 @@ impl GuestPlayer {
                     state.tally.borrow_mut().wrote(step.function, cpu.now());
                     function.region_write(cpu, *region, *offset, bytes).await;
                 }
-                GuestAct::Manage(ManagementAct::Connect) => drop(function.connect(cpu).await),
-                GuestAct::Manage(ManagementAct::Disconnect) => function.disconnect(cpu).await,
-                GuestAct::Manage(ManagementAct::Reset) => function.reset(cpu).await,
+                GuestAct::Manage(act) => drop(function.manage(cpu, *act).await),
             }
             cpu.sync().await;
             state.end.set(state.end.get().max(cpu.now()));
@@ -563,7 +561,7 @@ pub fn replay(setup: &ComputerSetup, recording: &GuestRecording, work: f64) -> R
                 let Some(number) = known.iter().position(|(_, own)| *own == name) else { continue };
                 let (at, state) = (function.device.address(), Rc::clone(&state));
                 let number = number as u16;
-                function.hear_interrupts(Rc::new(move |vector, at| state.interrupted(number, vector, at)));
+                function.interrupts.hear(Rc::new(move |vector, at| state.interrupted(number, vector, at)));
                 functions[usize::from(number)] = Some((Rc::clone(function), kernel.root_port_of(at)));
                 numbers.insert(at.bdf.bits(), number);
                 // It may reach the BARs of others.

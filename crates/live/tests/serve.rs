@@ -1,7 +1,7 @@
 //! Functions over their sockets, with a client of the test's own in place of QEMU.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use live::{LiveClock, LiveError, LiveOutcome, ServeOptions, serve};
 use machine::{ComputerSetup, Library};
 use nearfar::Experiment;
 use nearfar::trace::{Decoded, Row, Span};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 fn scenario(path: &str) -> ComputerSetup {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
@@ -37,8 +39,17 @@ impl Client {
     }
 
     fn ask(&mut self, command: u32, body: &[u8]) -> Result<Vec<u8>, u32> {
+        self.ask_with(command, body, &[])
+    }
+
+    /// The same with a file.
+    fn ask_with(&mut self, command: u32, body: &[u8], file: &[BorrowedFd<'_>]) -> Result<Vec<u8>, u32> {
         let head = words(&[command << 16, 16 + body.len() as u32, 0, 0]);
-        self.0.write_all(&[&head[..], body].concat()).unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(file));
+        let bytes = [&head[..], body].concat();
+        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::empty()).unwrap();
         let mut head = [0; 16];
         self.0.read_exact(&mut head).unwrap();
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
@@ -137,6 +148,61 @@ fn what_a_guest_writes_to_its_own_bits_stays_with_it() {
         let mut next = Client::new(socket);
         assert_eq!(next.read(7, 4, 2), [0, 0], "as before the first one came");
         assert_eq!(next.read(0, 0, 8), capabilities);
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_line_is_told_again_until_its_cause_is_seen_to() {
+    // Of set-irqs: kind 0, one vector; by a file, or masked and unmasked.
+    let line = |flags: u32| words(&[20, flags, 0, 0, 1]);
+    const CONNECT: u32 = 0x24;
+    const UNMASK: u32 = 0x11;
+    let folder = tempfile::tempdir().unwrap();
+    while_served("tools/live/nvme.toml", folder.path(), move |socket| {
+        let mut client = Client::new(socket);
+        assert_eq!(client.read(7, 0x3d, 1), [1], "pin A");
+        let memory = tempfile::tempfile().unwrap();
+        memory.set_len(0x1_0000).unwrap();
+        let map = [&words(&[32, 3])[..], &[0; 16], &0x1_0000u64.to_le_bytes()].concat();
+        client.ask_with(2, &map, &[memory.as_fd()]).unwrap();
+        let told = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        client.ask_with(8, &line(CONNECT), &[told.as_fd()]).unwrap();
+        let told = std::fs::File::from(told);
+        let count = || {
+            let mut count = [0; 8];
+            (&told).read_exact(&mut count).map_or(0, |()| u64::from_ne_bytes(count))
+        };
+        // Queues of the controller at 4096 and 8192, and a command that identifies it.
+        let command = [&words(&[6, 0, 0, 0, 0, 0, 0x3000, 0, 0, 0, 1])[..], &[0; 20]].concat();
+        memory.write_all_at(&command, 0x1000).unwrap();
+        client.write(7, 4, 6);
+        for (register, value) in [(0x24, 0x000f_000f), (0x28, 0x1000), (0x30, 0x2000), (0x14, 0x0046_0001)] {
+            client.write(0, register, value);
+        }
+        while client.read(0, 0x1c, 1)[0] & 1 == 0 {}
+        assert_eq!(count(), 0, "nothing is complete");
+        client.write(0, 0x1000, 1);
+        let is_pending = |client: &mut Client| client.read(7, 6, 1)[0] & 8 != 0;
+        while !is_pending(&mut client) {}
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(count(), 1);
+        assert_eq!(client.read(7, 4, 2), [6, 0], "that it is masked meanwhile is the host's business");
+        client.ask(8, &line(UNMASK)).unwrap();
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(count(), 1, "its cause is still there");
+        client.write(0, 0x1004, 1);
+        while is_pending(&mut client) {}
+        client.ask(8, &line(UNMASK)).unwrap();
+        // The guest's own mask.
+        client.write(7, 4, 0x406);
+        client.write(0, 0x1000, 2);
+        while !is_pending(&mut client) {}
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(count(), 0, "masked by the guest");
+        client.write(7, 4, 6);
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(count(), 1);
     })
     .unwrap();
 }
@@ -241,10 +307,37 @@ fn what_a_kernel_logged_last_is_told() {
     };
     // The end comes soon after the fault: within 30 ms of the beginning.
     while_told(scenario.to_str().unwrap(), &options, told, |socket| {
-        Plugin::new(socket.parent().unwrap()).stop_at(15_000_000);
+        let (mut plugin, mut at) = (Plugin::new(socket.parent().unwrap()), 0);
+        while at < 15_000_000 {
+            at = plugin.stop_at(at).min(15_000_000);
+        }
+        plugin.stop_at(at);
     })
     .unwrap();
     assert!(lines.iter().any(|line| line.contains("slot empty")), "{lines:?}");
+}
+
+#[test]
+fn a_page_that_is_far_ahead_does_not_take_the_simulation_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options_in(folder.path(), LiveClock::LockStep { shift: 1 });
+    let mut counted = 0;
+    let told = |event: &LiveEvent<'_>| {
+        if let LiveEvent::Clocked(guest) = event {
+            counted = guest.instructions;
+        }
+    };
+    while_told("tools/live/nvme.toml", &options, told, |socket| {
+        let mut plugin = Plugin::new(socket.parent().unwrap());
+        let limit = plugin.stop_at(10);
+        assert!(plugin.stop_at(u64::MAX / 2) < limit + 100_000_000);
+        // It ends while it is asked: its function is served on.
+        let mut client = Client::new(socket);
+        drop(plugin);
+        assert_eq!(client.read(0, 8, 4)[2..], [1, 0]);
+    })
+    .unwrap();
+    assert!(counted < 1 << 40, "{counted}");
 }
 
 #[test]
