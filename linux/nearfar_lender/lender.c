@@ -11,6 +11,16 @@
 
 #include "nearfar_lend.h"
 
+/* A borrower's memory and registers, as all functions see them that it has. */
+struct view {
+	struct list_head list;
+	u8 node;
+	u64 bytes;
+	unsigned int users;
+	struct nfb_range memory;
+	struct nfb_range registers;
+};
+
 struct lent {
 	struct list_head list;
 	struct pci_dev *pdev;
@@ -21,9 +31,7 @@ struct lent {
 	u8 node;
 	/* Its place in the adapter's table of requesters. */
 	int place;
-	/* The borrower's memory and registers, as the function sees them. */
-	struct nfb_range memory;
-	struct nfb_range registers;
+	struct view *view;
 	/* What else it reaches, and other functions that reach it. */
 	struct list_head reached;
 	struct list_head admitted;
@@ -48,6 +56,7 @@ struct admitted {
 
 /* Functions to lend, and their leases. */
 static LIST_HEAD(lent);
+static LIST_HEAD(views);
 static DEFINE_MUTEX(lent_lock);
 /* There is one as long as there are leases. */
 static struct nfb *adapter;
@@ -87,6 +96,56 @@ static void lent_reset(struct lent *own, bool locked)
 	pci_restore_state(pdev);
 }
 
+static struct view *view_new(struct nfb *nfb, u8 node, u64 bytes)
+{
+	struct view *view = kzalloc(sizeof(*view), GFP_KERNEL);
+	int err;
+
+	if (!view)
+		return ERR_PTR(-ENOMEM);
+	err = nfb_map(nfb, &view->memory, node, 0, bytes, false);
+	if (err)
+		goto free;
+	err = nfb_map(nfb, &view->registers, node, 0, NFB_SHARED_BYTES, true);
+	if (err)
+		goto unmap;
+	view->node = node;
+	view->bytes = bytes;
+	list_add(&view->list, &views);
+	return view;
+
+unmap:
+	nfb_unmap(nfb, &view->memory);
+free:
+	kfree(view);
+	return ERR_PTR(err);
+}
+
+static struct view *view_get(struct nfb *nfb, u8 node, u64 bytes)
+{
+	struct view *view, *found = NULL;
+
+	list_for_each_entry(view, &views, list) {
+		if (view->node == node && view->bytes == bytes)
+			found = view;
+	}
+	if (!found)
+		found = view_new(nfb, node, bytes);
+	if (!IS_ERR(found))
+		found->users++;
+	return found;
+}
+
+static void view_put(struct nfb *nfb, struct view *view)
+{
+	if (--view->users)
+		return;
+	nfb_unmap(nfb, &view->memory);
+	nfb_unmap(nfb, &view->registers);
+	list_del(&view->list);
+	kfree(view);
+}
+
 static int lent_open(struct nfb *nfb, struct lent *own, u8 node, u64 bytes)
 {
 	u16 requester, above;
@@ -101,12 +160,11 @@ static int lent_open(struct nfb *nfb, struct lent *own, u8 node, u64 bytes)
 	own->place = nfb_add_local(nfb, requester);
 	if (own->place < 0)
 		return own->place;
-	err = nfb_map(nfb, &own->memory, node, 0, bytes, false);
-	if (err)
+	own->view = view_get(nfb, node, bytes);
+	if (IS_ERR(own->view)) {
+		err = PTR_ERR(own->view);
 		goto remove;
-	err = nfb_map(nfb, &own->registers, node, 0, NFB_SHARED_BYTES, true);
-	if (err)
-		goto unmap;
+	}
 	err = nfb_admit(nfb, node);
 	if (err)
 		goto close;
@@ -115,9 +173,7 @@ static int lent_open(struct nfb *nfb, struct lent *own, u8 node, u64 bytes)
 	return 0;
 
 close:
-	nfb_unmap(nfb, &own->registers);
-unmap:
-	nfb_unmap(nfb, &own->memory);
+	view_put(nfb, own->view);
 remove:
 	nfb_remove_local(nfb, own->place);
 	return err;
@@ -134,6 +190,7 @@ static void lent_dismiss(struct nfb *nfb, struct lent *own, int node, int place)
 		if (place >= 0 && who->place != place)
 			continue;
 		nfb_remove_remote(nfb, who->entry);
+		nfb_dismiss(nfb, who->node);
 		list_del(&who->list);
 		kfree(who);
 	}
@@ -161,8 +218,7 @@ static void lent_close(struct nfb *nfb, struct lent *own, bool locked)
 	nfb_remove_local(nfb, own->place);
 	list_for_each_entry_safe(what, next, &own->reached, list)
 		lent_leave(nfb, what);
-	nfb_unmap(nfb, &own->memory);
-	nfb_unmap(nfb, &own->registers);
+	view_put(nfb, own->view);
 }
 
 /* Whether a range is a BAR of something that a node has borrowed. */
@@ -224,21 +280,30 @@ static int lent_part(struct nfb *nfb, struct lent *own, u8 node, u64 target)
 static int lent_admit(struct nfb *nfb, struct lent *own, u8 node, u8 place)
 {
 	struct admitted *who;
-	int entry;
+	int err;
 
 	who = kzalloc(sizeof(*who), GFP_KERNEL);
 	if (!who)
 		return -ENOMEM;
-	entry = nfb_add_remote(nfb, node, place);
-	if (entry < 0) {
-		kfree(who);
-		return entry;
+	/* Its reads come as its root port's, where that splits them. */
+	err = nfb_admit(nfb, node);
+	if (err)
+		goto free;
+	who->entry = nfb_add_remote(nfb, node, place);
+	if (who->entry < 0) {
+		err = who->entry;
+		goto dismiss;
 	}
 	who->node = node;
 	who->place = place;
-	who->entry = entry;
 	list_add(&who->list, &own->admitted);
 	return 0;
+
+dismiss:
+	nfb_dismiss(nfb, node);
+free:
+	kfree(who);
+	return err;
 }
 
 static int lent_read(struct lent *own, u32 at, u32 size, u32 *value)
@@ -322,12 +387,14 @@ static int lender_do(struct nfb *nfb, u8 node, u8 question, const u32 *words, u3
 		return -ENODEV;
 	if (question == LEND_OPEN) {
 		err = lent_open(nfb, own, node, words[1] | (u64)words[2] << 32);
+		if (err)
+			return err;
 		answer[0] = own->place;
-		answer[1] = lower_32_bits(own->memory.address);
-		answer[2] = upper_32_bits(own->memory.address);
-		answer[3] = lower_32_bits(own->registers.address);
-		answer[4] = upper_32_bits(own->registers.address);
-		return err;
+		answer[1] = lower_32_bits(own->view->memory.address);
+		answer[2] = upper_32_bits(own->view->memory.address);
+		answer[3] = lower_32_bits(own->view->registers.address);
+		answer[4] = upper_32_bits(own->view->registers.address);
+		return 0;
 	}
 	if (!own->leased || own->node != node)
 		return -EACCES;

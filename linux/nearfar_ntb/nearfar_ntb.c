@@ -363,13 +363,19 @@ void nfb_ring(struct nfb *nfb, u8 node, u32 bits)
 }
 EXPORT_SYMBOL_GPL(nfb_ring);
 
+static bool nfb_may_call(const struct nfb_client *client)
+{
+	/* Before what it has made for the adapter; pairs with nfb_add_client(). */
+	return smp_load_acquire(&client->is_added);
+}
+
 static int nfb_call_answer(struct nfb *nfb, u8 node, u8 question, const u32 *words, u32 *answer)
 {
 	int err = -EOPNOTSUPP, lock = srcu_read_lock(&nfb_calls);
 	struct nfb_client *client;
 
 	list_for_each_entry_srcu(client, &nfb_clients, list, srcu_read_lock_held(&nfb_calls)) {
-		if (client->answer && smp_load_acquire(&client->is_added))
+		if (client->answer && nfb_may_call(client))
 			err = client->answer(nfb, node, question, words, answer);
 	}
 	srcu_read_unlock(&nfb_calls, lock);
@@ -523,7 +529,7 @@ static irqreturn_t nfb_interrupt(int irq, void *data)
 		generic_handle_irq(READ_ONCE(nfb->virq[vector]));
 	lock = srcu_read_lock(&nfb_calls);
 	list_for_each_entry_srcu(client, &nfb_clients, list, srcu_read_lock_held(&nfb_calls)) {
-		if (client->bits & bits && smp_load_acquire(&client->is_added))
+		if (client->bits & bits && nfb_may_call(client))
 			client->rung(nfb, client->bits & bits);
 	}
 	srcu_read_unlock(&nfb_calls, lock);
@@ -559,7 +565,7 @@ static void nfb_link_changed(struct work_struct *work)
 	lock = srcu_read_lock(&nfb_calls);
 	list_for_each_entry_srcu(client, &nfb_clients, list, srcu_read_lock_held(&nfb_calls)) {
 		for_each_set_bit(node, &lost, NFB_NODES) {
-			if (client->lost && smp_load_acquire(&client->is_added))
+			if (client->lost && nfb_may_call(client))
 				client->lost(nfb, node);
 		}
 	}
@@ -649,6 +655,7 @@ static void nfb_add_client(struct nfb *nfb, struct nfb_client *client)
 	if (err)
 		pci_err(nfb->pdev, "a client does without this adapter: %d\n", err);
 	else
+		/* After what it has made; pairs with nfb_may_call(). */
 		smp_store_release(&client->is_added, true);
 }
 

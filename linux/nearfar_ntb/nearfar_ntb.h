@@ -45,7 +45,7 @@ struct nfb_client {
 	void (*rung)(struct nfb *nfb, u32 bits);
 	/* Another node asks: an error, or 0 and an answer. May sleep. One client answers. */
 	int (*answer)(struct nfb *nfb, u8 node, u8 question, const u32 *words, u32 *answer);
-	/* A node is out of reach, requests were lost: it stays out until this returns. May sleep. */
+	/* Requests to a node were lost; it is out of reach until this returns. May sleep. */
 	void (*lost)(struct nfb *nfb, u8 node);
 	struct list_head list;
 	/* It has been told of the adapter. */

@@ -1,6 +1,10 @@
-"""Captures of PCIe links, as `nearfar live --pcapng` and `nearfar trace --pcapng` write them (crates/wire/src/pcap)."""
+"""Captures of PCIe links, as `nearfar live --pcapng` and `nearfar trace --pcapng` write them (crates/wire/src/pcap).
+
+tools/live/capture.py FILE LINK: how many bytes of data passed a link.
+"""
 import collections
 import struct
+import sys
 
 # The first symbol's time in s, and the time that all symbols take. A write's `tlp` ends with its data.
 Packet = collections.namedtuple("Packet", "link seconds taken is_up kind address length tlp")
@@ -59,3 +63,8 @@ def packets(data):
                 name, unit, byte = links[number]
                 taken = (len(tlp) + FRAMING) * byte
                 yield Packet(name, (high << 32 | low) * unit, taken, bool(flags & 2), *of_tlp(tlp), tlp)
+
+
+if __name__ == "__main__":
+    seen = packets(open(sys.argv[1], "rb").read())
+    print(sum(packet.length for packet in seen if packet.link == sys.argv[2] and packet.kind in ("write", "completion")))
