@@ -8,6 +8,17 @@
 
 #include "nearfar_nic.h"
 
+static struct nfn_wish nfn_wish = { .framed = true };
+
+module_param_named(kpio, nfn_wish.on, bool, 0444);
+MODULE_PARM_DESC(kpio, "send by programmed I/O");
+module_param_array_named(kpio_ports, nfn_wish.ports, ushort, &nfn_wish.bounds, 0444);
+MODULE_PARM_DESC(kpio_ports, "first,last: only TCP connections with a port of this range");
+module_param_named(kpio_framed, nfn_wish.framed, bool, 0444);
+MODULE_PARM_DESC(kpio_framed, "frames have length and checksum, or end with the paper's signature");
+module_param_named(kpio_receive, nfn_wish.receive, uint, 0444);
+MODULE_PARM_DESC(kpio_receive, "longest frame to leave in the device and receive by loads");
+
 /* How often the device is asked whether it is there. */
 #define NFN_HEALTH (HZ / 2)
 
@@ -268,16 +279,6 @@ static void nfn_health(struct work_struct *work)
 	schedule_delayed_work(&nfn->health, NFN_HEALTH);
 }
 
-/*
- * The processor of a channel: the function's node comes first. Functions of one card that share an
- * address number their channels alike, so that a socket's queue is that of a processor at each.
- */
-unsigned int nfn_cpu(const struct nfn *nfn, unsigned int channel)
-{
-	return cpumask_local_spread(channel, nfn->shares ? NUMA_NO_NODE :
-						dev_to_node(&nfn->pdev->dev));
-}
-
 /* By default, frames are spread over all channels; those of a card's function, over its node's. */
 static void nfn_spread(struct nfn *nfn)
 {
@@ -423,6 +424,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->netdev = netdev;
 	nfn->pdev = pdev;
 	nfn->bar = pcim_iomap_table(pdev)[0];
+	nfn->wish = &nfn_wish;
 	INIT_WORK(&nfn->reset, nfn_reset_work);
 	INIT_DELAYED_WORK(&nfn->health, nfn_health);
 	if (readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
@@ -536,7 +538,20 @@ static struct pci_driver nfn_driver = {
 	.remove = nfn_remove,
 	.err_handler = &nfn_error_handlers,
 };
-module_pci_driver(nfn_driver);
+
+static int __init nfn_init(void)
+{
+	if (nfn_wish.bounds == 1)
+		nfn_wish.ports[1] = nfn_wish.ports[0];
+	return pci_register_driver(&nfn_driver);
+}
+module_init(nfn_init);
+
+static void __exit nfn_exit(void)
+{
+	pci_unregister_driver(&nfn_driver);
+}
+module_exit(nfn_exit);
 
 MODULE_DESCRIPTION("nearfar's simulated NIC");
 MODULE_LICENSE("GPL");

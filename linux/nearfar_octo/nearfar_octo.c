@@ -362,7 +362,10 @@ static int octo_port_enter(struct team *team, struct team_port *port)
 		netdev_err(team->dev, "%s is no function of an octoNIC\n", port->dev->name);
 		return err;
 	}
-	return team_modeop_port_enter(team, port);
+	err = team_modeop_port_enter(team, port);
+	if (err)
+		nfn_give_rules(port->dev);
+	return err;
 }
 
 static void octo_port_leave(struct team *team, struct team_port *port)

@@ -1,4 +1,4 @@
-//! Functions that this host lends and borrows by the module `linux/nearfar_lend`, through the module's files in sysfs.
+//! Functions that this host lends and borrows by the modules `linux/nearfar_lender` and `linux/nearfar_borrower`, through files in sysfs.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::root::HostRoot;
 const DRIVERS: &str = "/sys/bus/pci/drivers";
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// The driver of NTB adapters, and the one that a function has while it is lent.
-const ADAPTERS: &str = "/sys/bus/pci/drivers/nearfar_lend";
+const ADAPTERS: &str = "/sys/bus/pci/drivers/nearfar_ntb";
 const LENT: &str = "nearfar_lent";
 /// What the module says of a function that nobody has borrowed.
 const FREE: &str = "free";
@@ -19,7 +19,7 @@ const FREE: &str = "free";
 pub struct SharedFunction {
     /// Whose it is.
     pub owner: FunctionOwner,
-    /// Its address: with the domain on this host, without on the other one.
+    /// Its address: with the domain on this host, without on another one; if there are several, with the node behind `@`.
     pub address: String,
     /// Its IDs of vendor and device, such as `8086:2700`.
     pub device: String,
@@ -46,7 +46,7 @@ pub enum FunctionOwner {
 pub enum ExchangeError {
     /// There is no driver of adapters.
     #[error(
-        "the module nearfar_lend is not loaded: `insmod nearfar_lend.ko` (linux/README.md says how it is built)"
+        "nothing is lent or borrowed without the modules nearfar_ntb, nearfar_lender and nearfar_borrower: `insmod` them (linux/README.md says how they are built)"
     )]
     NoModule,
     /// An adapter without a partner.
@@ -131,7 +131,12 @@ impl LendingHost {
     }
 
     fn remote(&self, adapter: &str) -> Result<Vec<SharedFunction>, ExchangeError> {
-        let text = self.root.read(&format!("{ADAPTERS}/{adapter}/lent"));
+        let file = format!("{ADAPTERS}/{adapter}/lent");
+        // A host that only lends.
+        if !self.root.exists(&file) {
+            return Ok(Vec::new());
+        }
+        let text = self.root.read(&file);
         let text = text.map_err(|error| ExchangeError::NoPartner(adapter.to_owned(), error))?;
         let function = |line: &str| {
             let mut words = line.split_whitespace().map(str::to_owned);

@@ -12,7 +12,7 @@
 //! | `plan` | all that was asked for, as writes |
 //! | `apply` | writes carried out, read back, undone |
 //! | `notify` | what systemd is told |
-//! | `exchange` | functions that are lent and borrowed by the module `linux/nearfar_lend` |
+//! | `exchange` | functions that are lent and borrowed by `linux/nearfar_lender` and `nearfar_borrower` |
 
 mod apply;
 mod exchange;

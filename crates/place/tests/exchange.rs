@@ -29,7 +29,7 @@ impl Host {
         }
         host.file("sys/bus/pci/drivers_probe", "");
         host.link("sys/bus/pci/devices/0000:01:00.0", &format!("/{devices}/0000:01:00.0"));
-        host.link("sys/bus/pci/drivers/nearfar_lend/0000:02:00.0", &format!("/{devices}/0000:02:00.0"));
+        host.link("sys/bus/pci/drivers/nearfar_ntb/0000:02:00.0", &format!("/{devices}/0000:02:00.0"));
         for file in ["borrow", "return"] {
             host.file(&format!("{devices}/0000:02:00.0/{file}"), "");
         }
@@ -83,7 +83,11 @@ fn what_is_lent_and_borrowed_is_listed() {
 #[test]
 fn an_adapter_without_a_partner_does_not_hide_the_rest() {
     let host = Host::new();
-    fs::remove_file(host.path("sys/devices/pci0000:00/0000:02:00.0/lent")).unwrap();
+    let lent = host.path("sys/devices/pci0000:00/0000:02:00.0/lent");
+    fs::remove_file(&lent).unwrap();
+    // A host that does not borrow asks nobody.
+    assert!(host.lending().functions().1.is_empty());
+    fs::create_dir(&lent).unwrap();
     let (listed, problems) = host.lending().functions();
     assert_eq!(listed.iter().map(|one| one.owner).collect::<Vec<_>>(), [FunctionOwner::Borrowed]);
     assert!(matches!(&problems[..], [ExchangeError::NoPartner(adapter, _)] if adapter == "0000:02:00.0"));
@@ -119,7 +123,7 @@ fn an_offer_that_fails_leaves_the_function_to_its_driver() {
 fn functions_are_borrowed_and_returned_by_the_other_hosts_names() {
     let host = Host::new();
     let lending = host.lending();
-    let adapter = "sys/bus/pci/drivers/nearfar_lend/0000:02:00.0";
+    let adapter = "sys/bus/pci/drivers/nearfar_ntb/0000:02:00.0";
     lending.borrow("0000:05:00.0").unwrap();
     assert_eq!(host.text(&format!("{adapter}/borrow")), "05:00.0");
     lending.give_back("06:00.0").unwrap();

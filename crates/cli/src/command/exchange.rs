@@ -1,4 +1,5 @@
-//! `nearfar lend list`, `offer`, `revoke`, `borrow`, `return`, `watch`: functions of real hosts with the module `linux/nearfar_lend`.
+//! `nearfar lend list`, `offer`, `revoke`, `borrow`, `return`, `watch`: functions of real hosts with `linux/nearfar_lender` and
+//! `linux/nearfar_borrower`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

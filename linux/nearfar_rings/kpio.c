@@ -8,28 +8,11 @@
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/io.h>
-#include <linux/module.h>
+#include <linux/export.h>
 #include <linux/skbuff.h>
 #include <net/flow_dissector.h>
 
-#include "nearfar_nic.h"
-
-static bool kpio;
-module_param(kpio, bool, 0444);
-MODULE_PARM_DESC(kpio, "send by programmed I/O");
-
-static unsigned short kpio_ports[2];
-static int kpio_bounds;
-module_param_array(kpio_ports, ushort, &kpio_bounds, 0444);
-MODULE_PARM_DESC(kpio_ports, "first,last: only TCP connections with a port of this range");
-
-static bool kpio_framed = true;
-module_param(kpio_framed, bool, 0444);
-MODULE_PARM_DESC(kpio_framed, "frames have length and checksum; else the paper's signature ends them");
-
-static unsigned int kpio_receive;
-module_param(kpio_receive, uint, 0444);
-MODULE_PARM_DESC(kpio_receive, "longest frame to leave in the device and receive by loads");
+#include "kpio.h"
 
 #define NFN_LINE	64
 /* What the format with length and checksum adds to a frame, before and behind. */
@@ -58,13 +41,14 @@ static unsigned int nfn_kpio_longest(const struct nfn *nfn)
 	return min_t(unsigned int, (nfn_kpio_depth(nfn) - 1) * NFN_LINE, NFN_MOST_FRAMED);
 }
 
-static unsigned int nfn_kpio_lines(unsigned int length)
+static unsigned int nfn_kpio_lines(const struct nfn *nfn, unsigned int length)
 {
 	/* A frame's end is padded to words before the signature. */
-	return DIV_ROUND_UP(kpio_framed ? length + NFN_FRAMED : ALIGN(length, 8) + 8, NFN_LINE);
+	return DIV_ROUND_UP(nfn->wish->framed ? length + NFN_FRAMED : ALIGN(length, 8) + 8,
+			    NFN_LINE);
 }
 
-static bool nfn_in_ports(const struct sk_buff *skb)
+static bool nfn_in_ports(const struct nfn_wish *wish, const struct sk_buff *skb)
 {
 	struct flow_keys keys;
 	u16 from, to;
@@ -73,47 +57,51 @@ static bool nfn_in_ports(const struct sk_buff *skb)
 		return false;
 	from = ntohs(keys.ports.src);
 	to = ntohs(keys.ports.dst);
-	return (from >= kpio_ports[0] && from <= kpio_ports[1]) ||
-	       (to >= kpio_ports[0] && to <= kpio_ports[1]);
+	return (from >= wish->ports[0] && from <= wish->ports[1]) ||
+	       (to >= wish->ports[0] && to <= wish->ports[1]);
 }
 
 /* All packets of a connection take the same path, so that they stay in order. */
 bool nfn_kpio_takes(const struct nfn *nfn, const struct sk_buff *skb)
 {
-	return kpio && skb_get_queue_mapping(skb) < nfn->windows &&
+	return nfn->wish->on && skb_get_queue_mapping(skb) < nfn->windows &&
 	       nfn->netdev->mtu + ETH_HLEN <= nfn_kpio_longest(nfn) &&
-	       (!kpio_bounds || nfn_in_ports(skb));
+	       (!nfn->wish->bounds || nfn_in_ports(nfn->wish, skb));
 }
 
 /* Lines carry frames: the stack cuts what is longer. The signature cannot ask for checksums. */
 netdev_features_t nfn_features_check(struct sk_buff *skb, struct net_device *netdev,
 				     netdev_features_t features)
 {
-	if (!nfn_kpio_takes(netdev_priv(netdev), skb))
+	const struct nfn *nfn = netdev_priv(netdev);
+
+	if (!nfn_kpio_takes(nfn, skb))
 		return features;
 	features &= ~NETIF_F_GSO_MASK;
-	return kpio_framed ? features : features & ~NETIF_F_CSUM_MASK;
+	return nfn->wish->framed ? features : features & ~NETIF_F_CSUM_MASK;
 }
+EXPORT_SYMBOL_GPL(nfn_features_check);
 
 static void nfn_kpio_write_line(struct nfn_kpio *queue, const struct nfn *nfn, const u8 *line,
 				bool is_first)
 {
-	u32 positions = kpio_framed ? BIT(nfn->window_log2_positions) : nfn_kpio_depth(nfn);
+	u32 positions = nfn->wish->framed ? BIT(nfn->window_log2_positions) : nfn_kpio_depth(nfn);
 	u32 at = queue->written++ & (positions - 1);
 
-	if (is_first && kpio_framed)
+	if (is_first && nfn->wish->framed)
 		at += positions;
 	__iowrite64_copy(queue->window + at * NFN_LINE, line, NFN_LINE / 8);
 }
 
 /* Makes lines of a frame. Returns how many. */
-static unsigned int nfn_kpio_encode(struct nfn_kpio *queue, const struct sk_buff *skb)
+static unsigned int nfn_kpio_encode(const struct nfn *nfn, struct nfn_kpio *queue,
+				    const struct sk_buff *skb)
 {
-	unsigned int lines = nfn_kpio_lines(skb->len), at, word;
+	unsigned int lines = nfn_kpio_lines(nfn, skb->len), at, word;
 	u8 *bytes = queue->lines;
 	u16 length = skb->len;
 
-	if (kpio_framed) {
+	if (nfn->wish->framed) {
 		if (skb->ip_summed == CHECKSUM_PARTIAL)
 			length |= NFN_FRAMED_TRANSPORT_CSUM;
 		put_unaligned_le16(length, bytes);
@@ -135,7 +123,7 @@ static unsigned int nfn_kpio_encode(struct nfn_kpio *queue, const struct sk_buff
 
 static bool nfn_kpio_has_room(const struct nfn *nfn, const struct nfn_kpio *queue)
 {
-	u32 end = queue->written + nfn_kpio_lines(nfn->netdev->mtu + ETH_HLEN);
+	u32 end = queue->written + nfn_kpio_lines(nfn, nfn->netdev->mtu + ETH_HLEN);
 
 	return (s32)(end - nfn_kpio_depth(nfn) - le32_to_cpu(READ_ONCE(*queue->freed))) <= 0;
 }
@@ -143,8 +131,9 @@ static bool nfn_kpio_has_room(const struct nfn *nfn, const struct nfn_kpio *queu
 /* Asks for an interrupt once there is room for any frame. */
 static void nfn_kpio_arm(const struct nfn *nfn, const struct nfn_kpio *queue)
 {
-	writel(queue->written + nfn_kpio_lines(nfn->netdev->mtu + ETH_HLEN) - nfn_kpio_depth(nfn),
-	       queue->registers + NFN_KPIO_ARM_AT);
+	u32 end = queue->written + nfn_kpio_lines(nfn, nfn->netdev->mtu + ETH_HLEN);
+
+	writel(end - nfn_kpio_depth(nfn), queue->registers + NFN_KPIO_ARM_AT);
 }
 
 /* There is room: the queue is stopped where there may be none. */
@@ -152,7 +141,7 @@ void nfn_kpio_xmit(struct nfn_channel *channel, struct sk_buff *skb)
 {
 	struct netdev_queue *txq = netdev_get_tx_queue(channel->nfn->netdev, channel->number);
 	struct nfn_kpio *queue = &channel->kpio;
-	unsigned int lines = nfn_kpio_encode(queue, skb), i;
+	unsigned int lines = nfn_kpio_encode(channel->nfn, queue, skb), i;
 
 	for (i = 0; i < lines; i++)
 		nfn_kpio_write_line(queue, channel->nfn, queue->lines + i * NFN_LINE, !i);
@@ -205,7 +194,7 @@ int nfn_kpio_alloc(struct nfn_channel *channel)
 		return 0;
 	queue->registers = nfn->bar + NFN_KPIO_QUEUES + NFN_KPIO_STRIDE * channel->number;
 	queue->window = nfn->window + nfn_window_bytes(nfn) * channel->number;
-	if (!kpio)
+	if (!nfn->wish->on)
 		return 0;
 	queue->lines = kmalloc_array(nfn_kpio_depth(nfn), NFN_LINE, GFP_KERNEL);
 	queue->freed = dma_alloc_coherent(&nfn->pdev->dev, sizeof(*queue->freed),
@@ -237,7 +226,7 @@ void nfn_kpio_start(struct nfn_channel *channel)
 	writeq(NFN_SIGNATURE, queue->registers + NFN_KPIO_SIGNATURE);
 	writel(NFN_REPORT_EVERY, queue->registers + NFN_KPIO_REPORT_EVERY);
 	writel(channel->number, queue->registers + NFN_KPIO_VECTOR);
-	writel(NFN_KPIO_ENABLE | (kpio_framed ? NFN_KPIO_FRAMED : 0),
+	writel(NFN_KPIO_ENABLE | (channel->nfn->wish->framed ? NFN_KPIO_FRAMED : 0),
 	       queue->registers + NFN_KPIO_CONTROL);
 }
 
@@ -253,9 +242,7 @@ int nfn_kpio_init(struct nfn *nfn)
 	struct pci_dev *pdev = nfn->pdev;
 	u32 windows = readl(nfn->bar + NFN_WINDOWS);
 
-	if (kpio_bounds == 1)
-		kpio_ports[1] = kpio_ports[0];
-	if (!(kpio || kpio_receive) || !(windows & 0xff))
+	if (!(nfn->wish->on || nfn->wish->receive) || !(windows & 0xff))
 		return 0;
 	nfn->window_log2_lines = windows >> 8;
 	nfn->window_log2_positions = windows >> 16;
@@ -269,10 +256,13 @@ int nfn_kpio_init(struct nfn *nfn)
 	nfn->windows = windows & 0xff;
 	return 0;
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_init);
 
 /* A reset device holds no frames. */
 void nfn_kpio_open(struct nfn *nfn)
 {
 	if (nfn->windows)
-		writel(min_t(unsigned int, kpio_receive, NFN_HELD_BYTES), nfn->bar + NFN_RX_HELD);
+		writel(min_t(unsigned int, nfn->wish->receive, NFN_HELD_BYTES),
+		       nfn->bar + NFN_RX_HELD);
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_open);

@@ -2,6 +2,7 @@
 /* Accelerated RFS: frames of a flow go to the queue of the processor on which they are read. */
 #include <linux/cpu_rmap.h>
 #include <linux/jhash.h>
+#include <linux/module.h>
 #include <linux/rtnetlink.h>
 #include <net/flow_dissector.h>
 #ifdef NFN_RPS_HEADER
@@ -83,6 +84,16 @@ static void nfn_erase_own(struct nfn *nfn, unsigned int number)
 	nfn_command(nfn, NFN_RULE_REMOVE);
 	if (nfn->shares)
 		nfn_command(nfn, NFN_RULE_REMOVE | NFN_RULE_OF_SWITCH);
+}
+
+/* Whether the stack has all that has been received; another processor may ask. */
+static bool nfn_channel_is_drained(struct nfn_channel *channel)
+{
+	if (!channel->rx_slots || nfn_ring_peek(&channel->rx))
+		return !channel->rx_slots;
+	/* What was taken from the ring was taken by a poll that has ended. */
+	smp_rmb();
+	return !test_bit(NAPI_STATE_SCHED, &channel->napi.state);
 }
 
 /* How long frames wait at most for those of an old channel. */
@@ -172,6 +183,7 @@ bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number)
 	WRITE_ONCE(fence->shut, false);
 	return true;
 }
+EXPORT_SYMBOL_GPL(nfn_is_in_turn);
 
 void nfn_drop_fences(struct net_device *netdev)
 {
@@ -387,6 +399,7 @@ unlock:
 	spin_unlock_bh(&rules->lock);
 	return number;
 }
+EXPORT_SYMBOL_GPL(nfn_rx_flow_steer);
 
 /* A reset device has no rules. */
 void nfn_rules_restore(struct nfn *nfn)
@@ -404,6 +417,7 @@ void nfn_rules_restore(struct nfn *nfn)
 	spin_unlock_bh(&rules->lock);
 	schedule_delayed_work(&rules->update, 0);
 }
+EXPORT_SYMBOL_GPL(nfn_rules_restore);
 
 void nfn_rules_clear(struct nfn *nfn)
 {
@@ -421,6 +435,7 @@ void nfn_rules_clear(struct nfn *nfn)
 	mod_delayed_work(system_wq, &rules->update, 0);
 	flush_delayed_work(&rules->update);
 }
+EXPORT_SYMBOL_GPL(nfn_rules_clear);
 
 /* How many frames the device has found rules for, of those that it has now. */
 u64 nfn_rule_hits(struct nfn *nfn)
@@ -438,14 +453,19 @@ u64 nfn_rule_hits(struct nfn *nfn)
 	mutex_unlock(&rules->registers);
 	return sum;
 }
+EXPORT_SYMBOL_GPL(nfn_rule_hits);
 
 int nfn_take_rules(struct net_device *netdev, struct nfn_steering *steering)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 
 	ASSERT_RTNL();
-	if (netdev->ethtool_ops != &nfn_ethtool_ops || !nfn->shares || !nfn->rules.count)
+	if (netdev->netdev_ops->ndo_rx_flow_steer != nfn_rx_flow_steer || !nfn->shares ||
+	    !nfn->rules.count)
 		return -EOPNOTSUPP;
+	/* Others know its channels. */
+	if (!try_module_get(nfn->pdev->driver->driver.owner))
+		return -ENODEV;
 	rcu_assign_pointer(nfn->rules.steering, steering);
 	synchronize_net();
 	nfn_rules_clear(nfn);
@@ -459,6 +479,7 @@ void nfn_give_rules(struct net_device *netdev)
 
 	RCU_INIT_POINTER(nfn->rules.steering, NULL);
 	synchronize_net();
+	module_put(nfn->pdev->driver->driver.owner);
 }
 EXPORT_SYMBOL_GPL(nfn_give_rules);
 
@@ -466,6 +487,7 @@ unsigned int nfn_rules_used(struct nfn *nfn)
 {
 	return bitmap_weight(nfn->rules.used, nfn->rules.count);
 }
+EXPORT_SYMBOL_GPL(nfn_rules_used);
 
 /* The stack asks for the queue that is nearest to a processor. */
 int nfn_map_cpus(struct nfn *nfn)
@@ -487,12 +509,14 @@ int nfn_map_cpus(struct nfn *nfn)
 	}
 	return 0;
 }
+EXPORT_SYMBOL_GPL(nfn_map_cpus);
 
 void nfn_unmap_cpus(struct nfn *nfn)
 {
 	free_irq_cpu_rmap(nfn->netdev->rx_cpu_rmap);
 	nfn->netdev->rx_cpu_rmap = NULL;
 }
+EXPORT_SYMBOL_GPL(nfn_unmap_cpus);
 
 int nfn_rules_init(struct nfn *nfn)
 {
@@ -514,6 +538,7 @@ int nfn_rules_init(struct nfn *nfn)
 	schedule_delayed_work(&rules->expire, NFN_EXPIRE);
 	return 0;
 }
+EXPORT_SYMBOL_GPL(nfn_rules_init);
 
 void nfn_rules_exit(struct nfn *nfn)
 {
@@ -522,3 +547,7 @@ void nfn_rules_exit(struct nfn *nfn)
 	cancel_delayed_work_sync(&nfn->rules.expire);
 	cancel_delayed_work_sync(&nfn->rules.update);
 }
+EXPORT_SYMBOL_GPL(nfn_rules_exit);
+
+MODULE_DESCRIPTION("Flow rules of nearfar's simulated NIC");
+MODULE_LICENSE("GPL");

@@ -6,45 +6,28 @@
  */
 #include <linux/blkdev.h>
 #include <linux/dma-map-ops.h>
-#include <linux/io.h>
-#include <linux/irq.h>
-#include <linux/irqdomain.h>
+#include <linux/module.h>
 #include <linux/msi.h>
 #include <linux/netdevice.h>
 #include <linux/slab.h>
 
-#include "nearfar_lend.h"
+#include "borrower.h"
 
 /* Domains of the fabric are 16 bits. */
 #define BORROWED_DOMAIN 0x20000
 
-struct borrowed_bar {
-	struct lend_range range;
-	u64 bytes;
-	u32 flags;
-	/* The low and the high word are asked for their size. */
-	bool sizing[2];
-};
-
-struct borrowed {
-	struct pci_sysdata sysdata;
-	struct list_head list;
-	struct lend *lend;
-	/* Its ID at the lender, and its place in this adapter's table. */
-	u16 id;
-	int own;
-	struct borrowed_bar bars[PCI_STD_NUM_BARS];
-	/* The function's address of this host's memory at 0, and of its doorbell. */
-	u64 memory;
-	u64 doorbell;
-	struct resource window;
-	struct resource buses;
-	struct pci_bus *bus;
-};
+/* By the one adapter, as long as that is there. */
+static struct borrower *borrower;
 
 static struct borrowed *borrowed_of(struct pci_bus *bus)
 {
 	return container_of((struct pci_sysdata *)bus->sysdata, struct borrowed, sysdata);
+}
+
+int borrowed_ask(const struct borrowed *of, enum lend_question question, const u32 *words,
+		 u32 *answer)
+{
+	return nfb_ask(of->by->nfb, of->node, question, words, answer);
 }
 
 static u32 borrowed_read_bar(struct borrowed *of, unsigned int number)
@@ -81,7 +64,7 @@ static bool is_address(int where)
 static int borrowed_read(struct pci_bus *bus, unsigned int devfn, int where, int size, u32 *value)
 {
 	struct borrowed *of = borrowed_of(bus);
-	u32 words[LEND_WORDS - 1] = { of->id, where, size }, answer[LEND_WORDS - 1];
+	u32 words[NFB_WORDS] = { of->id, where, size }, answer[NFB_WORDS];
 
 	*value = ~0U;
 	if (devfn)
@@ -93,7 +76,7 @@ static int borrowed_read(struct pci_bus *bus, unsigned int devfn, int where, int
 		*value = whole >> (8 * (where & 3));
 		return PCIBIOS_SUCCESSFUL;
 	}
-	if (lend_ask(of->lend, LEND_READ, words, answer))
+	if (borrowed_ask(of, LEND_READ, words, answer))
 		return PCIBIOS_DEVICE_NOT_FOUND;
 	*value = answer[0];
 	return PCIBIOS_SUCCESSFUL;
@@ -102,7 +85,7 @@ static int borrowed_read(struct pci_bus *bus, unsigned int devfn, int where, int
 static int borrowed_write(struct pci_bus *bus, unsigned int devfn, int where, int size, u32 value)
 {
 	struct borrowed *of = borrowed_of(bus);
-	u32 words[LEND_WORDS - 1] = { of->id, where, size, value };
+	u32 words[NFB_WORDS] = { of->id, where, size, value };
 
 	if (devfn)
 		return PCIBIOS_DEVICE_NOT_FOUND;
@@ -113,7 +96,7 @@ static int borrowed_write(struct pci_bus *bus, unsigned int devfn, int where, in
 	}
 	if ((where & ~3) == PCI_ROM_ADDRESS)
 		return PCIBIOS_SUCCESSFUL;
-	if (lend_ask(of->lend, LEND_WRITE, words, NULL))
+	if (borrowed_ask(of, LEND_WRITE, words, NULL))
 		return PCIBIOS_SET_FAILED;
 	return PCIBIOS_SUCCESSFUL;
 }
@@ -131,7 +114,7 @@ static struct borrowed *borrowed_by(struct device *dev)
 
 static struct device *adapter_of(struct borrowed *of)
 {
-	return &of->lend->pdev->dev;
+	return &of->by->pdev->dev;
 }
 
 static void *borrowed_alloc(struct device *dev, size_t size, dma_addr_t *address, gfp_t gfp,
@@ -218,6 +201,18 @@ static void borrowed_sync_for_device(struct device *dev, dma_addr_t address, siz
 	dma_sync_single_for_device(adapter_of(of), address - of->memory, size, dir);
 }
 
+/* What is mapped so is a BAR, of another borrowed function or of one of this host. */
+static dma_addr_t borrowed_map_resource(struct device *dev, phys_addr_t start, size_t size,
+					enum dma_data_direction dir, unsigned long attrs)
+{
+	return peers_join(borrowed_by(dev), start, size);
+}
+
+static void borrowed_unmap_resource(struct device *dev, dma_addr_t address, size_t size,
+				    enum dma_data_direction dir, unsigned long attrs)
+{
+}
+
 static size_t borrowed_max_mapping_size(struct device *dev)
 {
 	return dma_max_mapping_size(adapter_of(borrowed_by(dev)));
@@ -237,99 +232,21 @@ static const struct dma_map_ops borrowed_dma_ops = {
 	.unmap_sg = borrowed_unmap_sg,
 	.sync_single_for_cpu = borrowed_sync_for_cpu,
 	.sync_single_for_device = borrowed_sync_for_device,
+	.map_resource = borrowed_map_resource,
+	.unmap_resource = borrowed_unmap_resource,
 	.dma_supported = borrowed_dma_supported,
 	.max_mapping_size = borrowed_max_mapping_size,
 };
 
-/* A message rings the doorbell, with the bit that is its number. */
-static void borrowed_compose(struct irq_data *data, struct msi_msg *msg)
+static u64 borrowed_doorbell(struct pci_dev *pdev)
 {
-	struct pci_dev *pdev = msi_desc_to_pci_dev(irq_data_get_msi_desc(data));
-	u64 doorbell = borrowed_of(pdev->bus)->doorbell;
-
-	msg->address_lo = lower_32_bits(doorbell);
-	msg->address_hi = upper_32_bits(doorbell);
-	msg->data = BIT(data->hwirq);
+	return borrowed_of(pdev->bus)->doorbell;
 }
-
-/* All messages come by the adapter's interrupt, wherever that is. */
-static int borrowed_set_affinity(struct irq_data *data, const struct cpumask *cpus, bool force)
-{
-	return -EINVAL;
-}
-
-static struct irq_chip borrowed_chip = {
-	.name = "nearfar-lend",
-	.irq_set_affinity = borrowed_set_affinity,
-	.irq_compose_msi_msg = borrowed_compose,
-};
-
-static irq_hw_number_t borrowed_get_hwirq(struct msi_domain_info *info, msi_alloc_info_t *arg)
-{
-	struct lend *lend = info->data;
-	unsigned int vector = find_first_zero_bit(lend->vector_used, LEND_VECTORS);
-
-	if (vector < LEND_VECTORS)
-		__set_bit(vector, lend->vector_used);
-	return vector;
-}
-
-static int borrowed_msi_init(struct irq_domain *domain, struct msi_domain_info *info,
-			     unsigned int virq, irq_hw_number_t hwirq, msi_alloc_info_t *arg)
-{
-	struct lend *lend = info->data;
-
-	if (hwirq >= LEND_VECTORS)
-		return -ENOSPC;
-	WRITE_ONCE(lend->virq[hwirq], virq);
-	irq_domain_set_info(domain, virq, hwirq, info->chip, lend, handle_simple_irq, NULL, NULL);
-	return 0;
-}
-
-static void borrowed_msi_free(struct irq_domain *domain, struct msi_domain_info *info,
-			      unsigned int virq)
-{
-	struct lend *lend = info->data;
-	irq_hw_number_t vector = irq_domain_get_irq_data(domain, virq)->hwirq;
-
-	WRITE_ONCE(lend->virq[vector], 0);
-	synchronize_irq(pci_irq_vector(lend->pdev, 0));
-	__clear_bit(vector, lend->vector_used);
-}
-
-static int borrowed_msi_prepare(struct irq_domain *domain, struct device *dev, int count,
-				msi_alloc_info_t *arg)
-{
-	struct lend *lend = ((struct msi_domain_info *)domain->host_data)->data;
-	int room = LEND_VECTORS - bitmap_weight(lend->vector_used, LEND_VECTORS);
-
-	memset(arg, 0, sizeof(*arg));
-	return count > room ? room ? : -ENOSPC : 0;
-}
-
-static void borrowed_set_desc(msi_alloc_info_t *arg, struct msi_desc *desc)
-{
-	arg->desc = desc;
-}
-
-static struct msi_domain_ops borrowed_msi_ops = {
-	.get_hwirq = borrowed_get_hwirq,
-	.msi_init = borrowed_msi_init,
-	.msi_free = borrowed_msi_free,
-	.msi_prepare = borrowed_msi_prepare,
-	.set_desc = borrowed_set_desc,
-};
-
-static struct msi_domain_info borrowed_msi_info = {
-	.flags = MSI_FLAG_USE_DEF_DOM_OPS | MSI_FLAG_USE_DEF_CHIP_OPS | MSI_FLAG_PCI_MSIX,
-	.ops = &borrowed_msi_ops,
-	.chip = &borrowed_chip,
-};
 
 /* Bytes from address 0 of this host that a function may need to reach. */
-static u64 lend_reach(struct lend *lend)
+static u64 lend_reach(struct borrower *by)
 {
-	return dma_get_mask(&lend->pdev->dev) + 1;
+	return dma_get_mask(&by->pdev->dev) + 1;
 }
 
 static int borrowed_map_bars(struct borrowed *of)
@@ -339,11 +256,10 @@ static int borrowed_map_bars(struct borrowed *of)
 	int err;
 
 	for (i = 0; i < PCI_STD_NUM_BARS; i++) {
-		u32 words[LEND_WORDS - 1] = { of->id, i }, answer[LEND_WORDS - 1];
+		u32 words[NFB_WORDS] = { of->id, i }, answer[NFB_WORDS];
 		struct borrowed_bar *bar = &of->bars[i];
-		u64 start;
 
-		err = lend_ask(of->lend, LEND_BAR, words, answer);
+		err = borrowed_ask(of, LEND_BAR, words, answer);
 		if (err)
 			return err;
 		if (!(answer[4] & IORESOURCE_MEM))
@@ -351,12 +267,12 @@ static int borrowed_map_bars(struct borrowed *of)
 		/* The window is beyond what a BAR of 32 bits can name. */
 		if (!(answer[4] & IORESOURCE_MEM_64))
 			return -EOPNOTSUPP;
-		start = answer[0] | (u64)answer[1] << 32;
+		bar->start = answer[0] | (u64)answer[1] << 32;
 		bar->bytes = answer[2] | (u64)answer[3] << 32;
 		bar->flags = PCI_BASE_ADDRESS_MEM_TYPE_64;
 		if (answer[4] & IORESOURCE_PREFETCH)
 			bar->flags |= PCI_BASE_ADDRESS_MEM_PREFETCH;
-		err = lend_map(of->lend, &bar->range, start, bar->bytes, false);
+		err = nfb_map(of->by->nfb, &bar->range, of->node, bar->start, bar->bytes, false);
 		if (err) {
 			bar->bytes = 0;
 			return err;
@@ -367,8 +283,8 @@ static int borrowed_map_bars(struct borrowed *of)
 	if (lowest > highest)
 		return -ENODEV;
 	of->window = (struct resource)DEFINE_RES_NAMED(lowest, highest - lowest + 1,
-						       "nearfar_lend", IORESOURCE_MEM);
-	of->buses = (struct resource)DEFINE_RES_NAMED(0, 1, "nearfar_lend", IORESOURCE_BUS);
+						       KBUILD_MODNAME, IORESOURCE_MEM);
+	of->buses = (struct resource)DEFINE_RES_NAMED(0, 1, KBUILD_MODNAME, IORESOURCE_BUS);
 	return 0;
 }
 
@@ -389,7 +305,7 @@ static int borrowed_add_bus(struct borrowed *of)
 		pci_free_resource_list(&resources);
 		return -ENODEV;
 	}
-	dev_set_msi_domain(&of->bus->dev, of->lend->domain);
+	dev_set_msi_domain(&of->bus->dev, nfb_vectors(of->by->nfb, borrowed_doorbell));
 	pci_scan_child_bus(of->bus);
 	list_for_each_entry(pdev, &of->bus->devices, bus_list)
 		set_dma_ops(&pdev->dev, &borrowed_dma_ops);
@@ -399,11 +315,11 @@ static int borrowed_add_bus(struct borrowed *of)
 	return 0;
 }
 
-/* What was made so far of a borrowed function is undone. */
+/* What was made so far of a borrowed function, which is in no list, is undone. */
 static void borrowed_end(struct borrowed *of, bool asks)
 {
-	struct lend *lend = of->lend;
-	u32 words[LEND_WORDS - 1] = { of->id };
+	struct borrower *by = of->by;
+	u32 words[NFB_WORDS] = { of->id };
 	unsigned int i;
 
 	if (of->bus) {
@@ -412,55 +328,78 @@ static void borrowed_end(struct borrowed *of, bool asks)
 		pci_remove_root_bus(of->bus);
 		pci_unlock_rescan_remove();
 	}
+	peers_part(of);
 	if (asks)
-		lend_ask(lend, LEND_CLOSE, words, NULL);
+		borrowed_ask(of, LEND_CLOSE, words, NULL);
 	for (i = 0; i < PCI_STD_NUM_BARS; i++) {
 		if (of->bars[i].bytes)
-			lend_unmap(lend, &of->bars[i].range);
+			nfb_unmap(by->nfb, &of->bars[i].range);
 	}
 	if (of->own >= 0)
-		lend_remove_remote(lend, of->own);
-	lend_dismiss(lend);
+		nfb_remove_remote(by->nfb, of->own);
+	nfb_dismiss(by->nfb, of->node);
 	kfree(of);
 }
 
-static int borrow(struct lend *lend, u16 id)
+/* Others may look at the list meanwhile, for what they reach. */
+static void borrowed_list(struct borrowed *of)
 {
-	u64 reach = lend_reach(lend);
-	u32 words[LEND_WORDS - 1] = { id, lower_32_bits(reach), upper_32_bits(reach) };
-	u32 answer[LEND_WORDS - 1];
+	spin_lock_irq(&of->by->peers);
+	list_add_tail(&of->list, &of->by->borrowed);
+	spin_unlock_irq(&of->by->peers);
+}
+
+static void borrowed_unlist(struct borrowed *of)
+{
+	spin_lock_irq(&of->by->peers);
+	list_del(&of->list);
+	spin_unlock_irq(&of->by->peers);
+}
+
+static int borrow(struct borrower *by, u8 node, u16 id)
+{
+	u64 reach = lend_reach(by);
+	u32 words[NFB_WORDS] = { id, lower_32_bits(reach), upper_32_bits(reach) };
+	u32 answer[NFB_WORDS];
 	struct borrowed *of;
 	int err;
 
-	err = lend_connect(lend);
+	err = nfb_connect(by->nfb, node);
 	if (err)
 		return err;
 	of = kzalloc(sizeof(*of), GFP_KERNEL);
 	if (!of)
 		return -ENOMEM;
-	of->lend = lend;
+	of->by = by;
+	of->node = node;
 	of->id = id;
 	of->own = -1;
-	err = lend_admit(lend);
+	INIT_LIST_HEAD(&of->joined);
+	err = nfb_admit(by->nfb, node);
 	if (err)
 		goto free;
-	err = lend_ask(lend, LEND_OPEN, words, answer);
+	err = borrowed_ask(of, LEND_OPEN, words, answer);
 	if (err)
 		goto dismiss;
+	of->place = answer[0];
 	of->memory = answer[1] | (u64)answer[2] << 32;
-	of->doorbell = (answer[3] | (u64)answer[4] << 32) + NTB_DOORBELL;
-	of->own = lend_add_remote(lend, answer[0]);
+	of->doorbell = (answer[3] | (u64)answer[4] << 32) + NFB_DOORBELL;
+	of->own = nfb_add_remote(by->nfb, node, of->place);
 	err = of->own < 0 ? of->own : borrowed_map_bars(of);
-	if (!err)
-		err = borrowed_add_bus(of);
 	if (err)
-		borrowed_end(of, true);
-	else
-		list_add_tail(&of->list, &lend->borrowed);
+		goto end;
+	/* A driver that binds may map what others have. */
+	borrowed_list(of);
+	err = borrowed_add_bus(of);
+	if (!err)
+		return 0;
+	borrowed_unlist(of);
+end:
+	borrowed_end(of, true);
 	return err;
 
 dismiss:
-	lend_dismiss(lend);
+	nfb_dismiss(by->nfb, node);
 free:
 	kfree(of);
 	return err;
@@ -478,64 +417,72 @@ static int borrowed_is_used(struct device *dev, void *unused)
 	return device_for_each_child(dev, NULL, borrowed_is_used);
 }
 
-static int give_back(struct lend *lend, u16 id)
+static int give_back(struct borrower *by, u8 node, u16 id)
 {
 	struct borrowed *of;
 
-	list_for_each_entry(of, &lend->borrowed, list) {
-		if (of->id != id)
+	list_for_each_entry(of, &by->borrowed, list) {
+		if (of->node != node || of->id != id)
 			continue;
 		if (borrowed_is_used(of->bus->bridge, NULL))
 			return -EBUSY;
-		list_del(&of->list);
+		borrowed_unlist(of);
 		borrowed_end(of, true);
 		return 0;
 	}
 	return -ENODEV;
 }
 
-/* Ends what the lender does not lend to this host any more. */
+/* Ends what a lender does not lend to this host any more. */
 static void borrower_revoke(struct work_struct *work)
 {
-	struct lend *lend = container_of(work, struct lend, revoke);
+	struct borrower *by = container_of(work, struct borrower, revoke);
 	struct borrowed *of, *next;
 
-	mutex_lock(&lend->borrowing);
-	list_for_each_entry_safe(of, next, &lend->borrowed, list) {
-		u32 words[LEND_WORDS - 1] = { of->id }, answer[LEND_WORDS - 1];
+	mutex_lock(&by->borrowing);
+	list_for_each_entry_safe(of, next, &by->borrowed, list) {
+		u32 words[NFB_WORDS] = { of->id }, answer[NFB_WORDS];
 
-		if (!lend_ask(lend, LEND_BAR, words, answer))
+		if (!borrowed_ask(of, LEND_BAR, words, answer))
 			continue;
-		list_del(&of->list);
+		borrowed_unlist(of);
 		borrowed_end(of, false);
 	}
-	mutex_unlock(&lend->borrowing);
+	mutex_unlock(&by->borrowing);
 }
 
-static int parse_id(const char *text, u16 *id)
+/* A function of another host: with the host's node behind @, if there are several. */
+static int parse(struct borrower *by, const char *text, u8 *node, u16 *id)
 {
-	unsigned int bus, device, function;
+	unsigned long others = nfb_reachable(by->nfb);
+	unsigned int bus, device, function, at;
+	int found = sscanf(text, "%x:%x.%x@%u", &bus, &device, &function, &at);
 
-	if (sscanf(text, "%x:%x.%x", &bus, &device, &function) != 3 || bus > 0xff ||
-	    device > 0x1f || function > 7)
+	if (found == 3 && hweight_long(others) == 1)
+		at = __ffs(others);
+	else if (found != 4)
 		return -EINVAL;
+	if (bus > 0xff || device > 0x1f || function > 7 || at >= NFB_NODES)
+		return -EINVAL;
+	*node = at;
 	*id = PCI_DEVID(bus, PCI_DEVFN(device, function));
 	return 0;
 }
 
 static ssize_t act(struct device *dev, const char *text, size_t count,
-		   int (*what)(struct lend *lend, u16 id))
+		   int (*what)(struct borrower *by, u8 node, u16 id))
 {
-	struct lend *lend = dev_get_drvdata(dev);
+	struct borrower *by = borrower;
 	int err;
+	u8 node;
 	u16 id;
 
-	err = parse_id(text, &id);
+	err = parse(by, text, &node, &id);
 	if (err)
 		return err;
-	mutex_lock(&lend->borrowing);
-	err = what(lend, id);
-	mutex_unlock(&lend->borrowing);
+	mutex_lock(&by->borrowing);
+	err = what(by, node, id);
+	mutex_unlock(&by->borrowing);
 	return err ? : count;
 }
 
@@ -553,92 +500,143 @@ static ssize_t return_store(struct device *dev, struct device_attribute *attr, c
 }
 static DEVICE_ATTR_WO(return);
 
-/* What the other host lends: its functions, what they are, and whether somebody has them. */
+/* What a node lends: its functions, what they are, and whether somebody has them. */
+static int show_lent(struct borrower *by, u8 node, bool named, char *text, int length)
+{
+	u32 words[NFB_WORDS] = { }, answer[NFB_WORDS];
+	int err;
+
+	err = nfb_connect(by->nfb, node);
+	for (; !err; words[0]++) {
+		err = nfb_ask(by->nfb, node, LEND_LIST, words, answer);
+		if (err)
+			break;
+		length += sysfs_emit_at(text, length, "%02x:%02x.%x", PCI_BUS_NUM(answer[0]),
+					PCI_SLOT(answer[0]), PCI_FUNC(answer[0]));
+		if (named)
+			length += sysfs_emit_at(text, length, "@%u", node);
+		length += sysfs_emit_at(text, length, " %04x:%04x %s\n", answer[1] & 0xffff,
+					answer[1] >> 16, answer[2] ? "leased" : "free");
+	}
+	return err == -ENOENT ? length : err;
+}
+
+/* An error only if nobody answers. */
 static ssize_t lent_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct lend *lend = dev_get_drvdata(dev);
-	u32 words[LEND_WORDS - 1] = { }, answer[LEND_WORDS - 1];
-	int length = 0, err;
+	struct borrower *by = borrower;
+	unsigned long others = nfb_reachable(by->nfb);
+	int length = 0, err = -ENOLINK;
+	bool answered = false;
+	unsigned int node;
 
-	mutex_lock(&lend->borrowing);
-	err = lend_connect(lend);
-	for (; !err; words[0]++) {
-		err = lend_ask(lend, LEND_LIST, words, answer);
-		if (!err)
-			length += sysfs_emit_at(text, length, "%02x:%02x.%x %04x:%04x %s\n",
-						PCI_BUS_NUM(answer[0]), PCI_SLOT(answer[0]),
-						PCI_FUNC(answer[0]), answer[1] & 0xffff,
-						answer[1] >> 16, answer[2] ? "leased" : "free");
+	mutex_lock(&by->borrowing);
+	for_each_set_bit(node, &others, NFB_NODES) {
+		err = show_lent(by, node, hweight_long(others) > 1, text, length);
+		if (err < 0)
+			continue;
+		length = err;
+		answered = true;
 	}
-	mutex_unlock(&lend->borrowing);
-	return err == -ENOENT ? length : err;
+	mutex_unlock(&by->borrowing);
+	return answered ? length : err;
 }
 static DEVICE_ATTR_RO(lent);
 
-/* Segments, own and foreign requesters and vectors in use. */
-static ssize_t used_show(struct device *dev, struct device_attribute *attr, char *text)
-{
-	struct lend *lend = dev_get_drvdata(dev);
-
-	return sysfs_emit(text, "%d %d %d %d\n", bitmap_weight(lend->segment_used, lend->segments),
-			  bitmap_weight(lend->local_used, lend->requesters),
-			  bitmap_weight(lend->remote_used, lend->requesters),
-			  bitmap_weight(lend->vector_used, LEND_VECTORS));
-}
-static DEVICE_ATTR_RO(used);
-
-static struct attribute *lend_attrs[] = {
+static struct attribute *borrower_attrs[] = {
 	&dev_attr_borrow.attr,
 	&dev_attr_return.attr,
 	&dev_attr_lent.attr,
-	&dev_attr_used.attr,
 	NULL
 };
 
-static const struct attribute_group lend_group = { .attrs = lend_attrs };
-const struct attribute_group *lend_groups[] = { &lend_group, NULL };
+/* In the adapter's folder. */
+static const struct attribute_group borrower_group = { .attrs = borrower_attrs };
 
-int borrower_init(struct lend *lend)
-{
-	struct fwnode_handle *node;
-	int bits, err;
-
-	/* Buffers are where the lender's window for this host's memory reaches: half of its own. */
-	bits = ilog2(resource_size(lend->window)) - 1;
-	err = dma_set_mask_and_coherent(&lend->pdev->dev, DMA_BIT_MASK(bits));
-	if (err)
-		return err;
-	INIT_WORK(&lend->revoke, borrower_revoke);
-	node = irq_domain_alloc_named_id_fwnode("nearfar-lend", pci_dev_id(lend->pdev));
-	if (!node)
-		return -ENOMEM;
-	borrowed_msi_info.data = lend;
-	lend->domain = pci_msi_create_irq_domain(node, &borrowed_msi_info, NULL);
-	if (!lend->domain) {
-		irq_domain_free_fwnode(node);
-		return -ENOMEM;
-	}
-	return 0;
-}
-
-/* All that is borrowed goes. */
-void borrower_end(struct lend *lend, bool asks)
+/* All that is borrowed goes, or what a node lends. */
+static void borrower_end(struct borrower *by, int node, bool asks)
 {
 	struct borrowed *of, *next;
 
-	mutex_lock(&lend->borrowing);
-	list_for_each_entry_safe(of, next, &lend->borrowed, list) {
-		list_del(&of->list);
+	mutex_lock(&by->borrowing);
+	list_for_each_entry_safe(of, next, &by->borrowed, list) {
+		if (node != LEND_ALL_NODES && of->node != node)
+			continue;
+		borrowed_unlist(of);
 		borrowed_end(of, asks);
 	}
-	mutex_unlock(&lend->borrowing);
+	mutex_unlock(&by->borrowing);
 }
 
-void borrower_exit(struct lend *lend)
+static int borrower_added(struct nfb *nfb)
 {
-	struct fwnode_handle *node = lend->domain->fwnode;
+	struct pci_dev *pdev = nfb_pdev(nfb);
+	struct borrower *by;
+	int bits, err;
 
-	cancel_work_sync(&lend->revoke);
-	irq_domain_remove(lend->domain);
-	irq_domain_free_fwnode(node);
+	/* Buffers are where the lender's window for this host's memory reaches: half of its own. */
+	bits = ilog2(pci_resource_len(pdev, NFB_WINDOW_BAR)) - 1;
+	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(bits));
+	if (err)
+		return err;
+	by = kzalloc(sizeof(*by), GFP_KERNEL);
+	if (!by)
+		return -ENOMEM;
+	by->nfb = nfb;
+	by->pdev = pdev;
+	mutex_init(&by->borrowing);
+	spin_lock_init(&by->peers);
+	INIT_LIST_HEAD(&by->borrowed);
+	INIT_WORK(&by->revoke, borrower_revoke);
+	borrower = by;
+	err = sysfs_create_group(&pdev->dev.kobj, &borrower_group);
+	if (err) {
+		borrower = NULL;
+		kfree(by);
+	}
+	return err;
 }
+
+static void borrower_removed(struct nfb *nfb)
+{
+	struct borrower *by = borrower;
+
+	sysfs_remove_group(&by->pdev->dev.kobj, &borrower_group);
+	borrower_end(by, LEND_ALL_NODES, true);
+	cancel_work_sync(&by->revoke);
+	borrower = NULL;
+	kfree(by);
+}
+
+static void borrower_rung(struct nfb *nfb, u32 bits)
+{
+	schedule_work(&borrower->revoke);
+}
+
+static void borrower_lost(struct nfb *nfb, u8 node)
+{
+	borrower_end(borrower, node, false);
+}
+
+static struct nfb_client borrower_client = {
+	.bits = LEND_REVOKED,
+	.added = borrower_added,
+	.removed = borrower_removed,
+	.rung = borrower_rung,
+	.lost = borrower_lost,
+};
+
+static int __init borrower_init(void)
+{
+	return nfb_register_client(&borrower_client);
+}
+module_init(borrower_init);
+
+static void __exit borrower_exit(void)
+{
+	nfb_unregister_client(&borrower_client);
+}
+module_exit(borrower_exit);
+
+MODULE_DESCRIPTION("Functions that other hosts lend, over nearfar's NTB");
+MODULE_LICENSE("GPL");

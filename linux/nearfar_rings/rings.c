@@ -4,21 +4,12 @@
 #include <linux/etherdevice.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/module.h>
 #include <linux/tcp.h>
 
-#include "nearfar_nic.h"
+#include "kpio.h"
 
 #define NFN_HEADER_COPY 256
-
-static unsigned int nfn_ring_size(const struct nfn_ring *ring)
-{
-	return BIT(ring->log2);
-}
-
-static unsigned int nfn_ring_index(const struct nfn_ring *ring, u16 count)
-{
-	return count & (nfn_ring_size(ring) - 1);
-}
 
 static int nfn_ring_alloc(struct nfn *nfn, struct nfn_ring *ring, u32 offset, u8 log2)
 {
@@ -62,18 +53,6 @@ static void nfn_ring_start(struct nfn_ring *ring, unsigned int vector)
 	writel(NFN_Q_ENABLE | NFN_Q_TO_RING, ring->registers + NFN_Q_CONTROL);
 }
 
-static struct nfn_completion *nfn_ring_peek(struct nfn_ring *ring)
-{
-	u16 seen = READ_ONCE(ring->seen);
-	struct nfn_completion *completion = &ring->completions[nfn_ring_index(ring, seen)];
-	u8 owner = !((seen >> ring->log2) & 1);
-
-	if ((READ_ONCE(completion->owner) & 1) != owner)
-		return NULL;
-	dma_rmb();
-	return completion;
-}
-
 static struct nfn_completion *nfn_ring_next(struct nfn_ring *ring)
 {
 	struct nfn_completion *completion = nfn_ring_peek(ring);
@@ -81,16 +60,6 @@ static struct nfn_completion *nfn_ring_next(struct nfn_ring *ring)
 	if (completion)
 		WRITE_ONCE(ring->seen, ring->seen + 1);
 	return completion;
-}
-
-/* Whether the stack has all that has been received; another processor may ask. */
-bool nfn_channel_is_drained(struct nfn_channel *channel)
-{
-	if (!channel->rx_slots || nfn_ring_peek(&channel->rx))
-		return !channel->rx_slots;
-	/* What was taken from the ring was taken by a poll that has ended. */
-	smp_rmb();
-	return !test_bit(NAPI_STATE_SCHED, &channel->napi.state);
 }
 
 static bool nfn_rx_is_in_turn(struct nfn_channel *channel)
@@ -247,6 +216,7 @@ drop:
 	dev_kfree_skb_any(skb);
 	return NETDEV_TX_OK;
 }
+EXPORT_SYMBOL_GPL(nfn_start_xmit);
 
 /* Gives free buffers to the device, as long as there is memory. */
 static void nfn_rx_refill(struct nfn_channel *channel)
@@ -362,6 +332,7 @@ int nfn_poll(struct napi_struct *napi, int budget)
 	}
 	return received;
 }
+EXPORT_SYMBOL_GPL(nfn_poll);
 
 void nfn_channel_free(struct nfn_channel *channel)
 {
@@ -374,6 +345,7 @@ void nfn_channel_free(struct nfn_channel *channel)
 	channel->tx_slots = NULL;
 	channel->rx_slots = NULL;
 }
+EXPORT_SYMBOL_GPL(nfn_channel_free);
 
 int nfn_channel_alloc(struct nfn_channel *channel)
 {
@@ -393,6 +365,7 @@ int nfn_channel_alloc(struct nfn_channel *channel)
 	}
 	return 0;
 }
+EXPORT_SYMBOL_GPL(nfn_channel_alloc);
 
 void nfn_channel_start(struct nfn_channel *channel)
 {
@@ -404,6 +377,7 @@ void nfn_channel_start(struct nfn_channel *channel)
 	nfn_ring_arm(&channel->tx, 0);
 	nfn_ring_arm(&channel->rx, 0);
 }
+EXPORT_SYMBOL_GPL(nfn_channel_start);
 
 /* The read behind the stop waits until the device's writes are in memory. */
 void nfn_channel_stop(struct nfn_channel *channel)
@@ -428,3 +402,7 @@ void nfn_channel_stop(struct nfn_channel *channel)
 	kfree_skb(channel->partial);
 	channel->partial = NULL;
 }
+EXPORT_SYMBOL_GPL(nfn_channel_stop);
+
+MODULE_DESCRIPTION("How nearfar's simulated NIC sends and receives");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* How nearfar's NIC sends and receives: channels of rings, and programmed I/O. */
+#ifndef NEARFAR_RINGS_H
+#define NEARFAR_RINGS_H
+
+#include <linux/netdevice.h>
+
+struct nfn;
+
+/* What of programmed I/O is asked for. */
+struct nfn_wish {
+	bool on;
+	/* Only TCP connections with a port of this range, if there are bounds. */
+	unsigned short ports[2];
+	int bounds;
+	/* Frames have length and checksum; else the paper's signature ends them. */
+	bool framed;
+	/* Longest frame to leave in the device and receive by loads. */
+	unsigned int receive;
+};
+
+/* A fragment to send, or a free buffer. */
+struct nfn_descriptor {
+	__le64 address;
+	__le16 length;
+	__le16 segment;
+	u8 headers;
+	u8 flags;
+	u8 function;
+	u8 zero;
+};
+
+#define NFN_TX_END		BIT(0)
+#define NFN_TX_REPORT		BIT(1)
+#define NFN_TX_NETWORK_CSUM	BIT(2)
+#define NFN_TX_TRANSPORT_CSUM	BIT(3)
+
+struct nfn_completion {
+	__le32 hash;
+	__le16 length;
+	__le16 zero;
+	__le16 count;
+	__le16 flags;
+	__le16 rule;
+	u8 kind;
+	u8 owner;
+};
+
+#define NFN_C_END		BIT(0)
+#define NFN_C_TRANSPORT_RIGHT	BIT(3)
+#define NFN_C_FAILED		BIT(5)
+#define NFN_C_STEERED		BIT(6)
+#define NFN_C_HASHED		BIT(7)
+#define NFN_C_HASHED_PORTS	BIT(8)
+#define NFN_C_HELD		BIT(10)
+
+/* What a TX descriptor maps, and the frame that ends there. */
+struct nfn_tx_slot {
+	struct sk_buff *skb;
+	dma_addr_t address;
+	u16 length;
+	bool is_page;
+};
+
+struct nfn_rx_slot {
+	struct page *page;
+	dma_addr_t address;
+};
+
+/* Counts are 16 bits and wrap, as the device's. */
+struct nfn_ring {
+	void __iomem *registers;
+	struct nfn_descriptor *descriptors;
+	struct nfn_completion *completions;
+	dma_addr_t descriptors_bus;
+	dma_addr_t completions_bus;
+	u64 doorbells;
+	u8 log2;
+	u16 tail;
+	u16 done;
+	u16 seen;
+};
+
+/* Lines of frames, as counts that wrap: those written, and those that are free again. */
+struct nfn_kpio {
+	void __iomem *registers;
+	void __iomem *window;
+	/* Written by the device. */
+	__le32 *freed;
+	dma_addr_t freed_bus;
+	/* Those of one frame. */
+	u8 *lines;
+	u32 written;
+	u16 frames;
+};
+
+struct nfn_channel {
+	struct nfn *nfn;
+	struct napi_struct napi;
+	unsigned int number;
+	char name[IFNAMSIZ + 16];
+	struct nfn_ring tx;
+	struct nfn_ring rx;
+	struct nfn_kpio kpio;
+	struct nfn_tx_slot *tx_slots;
+	struct nfn_rx_slot *rx_slots;
+	struct sk_buff *partial;
+	/* How far processors' backlogs have to come for a frame that waits; the poll's. */
+	unsigned int *backlogs;
+	bool knows_backlogs;
+	u64 tx_frames;
+	u64 rx_frames;
+};
+
+/* Counts of a ring, and its next completion. */
+static inline unsigned int nfn_ring_size(const struct nfn_ring *ring)
+{
+	return BIT(ring->log2);
+}
+
+static inline unsigned int nfn_ring_index(const struct nfn_ring *ring, u16 count)
+{
+	return count & (nfn_ring_size(ring) - 1);
+}
+
+static inline struct nfn_completion *nfn_ring_peek(struct nfn_ring *ring)
+{
+	u16 seen = READ_ONCE(ring->seen);
+	struct nfn_completion *completion = &ring->completions[nfn_ring_index(ring, seen)];
+	u8 owner = !((seen >> ring->log2) & 1);
+
+	if ((READ_ONCE(completion->owner) & 1) != owner)
+		return NULL;
+	dma_rmb();
+	return completion;
+}
+
+int nfn_kpio_init(struct nfn *nfn);
+void nfn_kpio_open(struct nfn *nfn);
+netdev_features_t nfn_features_check(struct sk_buff *skb, struct net_device *netdev,
+				     netdev_features_t features);
+int nfn_channel_alloc(struct nfn_channel *channel);
+void nfn_channel_free(struct nfn_channel *channel);
+void nfn_channel_start(struct nfn_channel *channel);
+void nfn_channel_stop(struct nfn_channel *channel);
+int nfn_poll(struct napi_struct *napi, int budget);
+netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev);
+
+#endif
