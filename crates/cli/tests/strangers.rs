@@ -192,7 +192,31 @@ fn an_output_is_no_source() {
     std::os::unix::fs::symlink("img/proc/cpuinfo", folder.join("soft")).unwrap();
     std::os::unix::fs::symlink(".", folder.join("here")).unwrap();
     let cpuinfo = folder.join("img/proc/cpuinfo");
-    let cases: [&[&str]; 18] = [
+    let live = |rest: &[&'static str]| {
+        let all = [
+            "live",
+            "live.toml",
+            "--qemu",
+            "here/qemu",
+            "--kernel",
+            "kernel",
+            "--initrd",
+            "initrd",
+            "--disk",
+            "disk",
+        ];
+        [&all[..], rest].concat()
+    };
+    for name in ["qemu", "kernel", "initrd", "disk"] {
+        write(name, "mine");
+    }
+    write("gpu.toml", include_str!("../../../machines/gpus/k420.toml"));
+    let cases: [&[&str]; 23] = [
+        &live(&["--record", "./disk"]),
+        &live(&["--record", "here/kernel"]),
+        &live(&["--pcapng", "initrd"]),
+        &live(&["--pcapng", "qemu"]),
+        &["p2p", "m.toml", "--gpu", "gpu.toml", "--json", "here/gpu.toml"],
         &["export", "hosts.toml", "-o", "./hosts.toml"],
         &["export", "hwloc.xml", "--as", "nccl", "-o", "here/hwloc.xml"],
         &["inspect", "hwloc.xml", "numa.txt", "--json", "./numa.txt"],
@@ -321,6 +345,41 @@ fn what_never_ends_is_not_waited_for() {
     }
 }
 
+/// Files and lines that ask for more than anybody has are told so at once.
+#[test]
+fn what_is_too_much_is_told() {
+    let folder = folder("much");
+    let function = |n: u32| {
+        let (bus, device) = (n >> 5 & 0xff, n & 31);
+        format!(
+            "<object type=\"PCIDev\" pci_busid=\"{:04x}:{bus:02x}:{device:02x}.0\" pci_type=\"0200 [8086:1572] [8086:1572] 01\"/>",
+            n >> 13
+        )
+    };
+    let topology = |functions: String| {
+        let all = format!(
+            "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0x1\">{functions}</object></topology>"
+        );
+        fs::write(folder.join("many.xml"), all).unwrap();
+        done(nearfar(&folder, &["inspect", "many.xml"]))
+    };
+    let many = topology((0..20_000).map(function).collect());
+    assert!(many.contains("it has 20000 functions; the first 4096 are looked at"), "{many}");
+    let alike = topology(function(7).repeat(20_000));
+    assert!(alike.contains("more than 64 functions have this address"), "{alike}");
+    let over = "host.a.device.0.change.controller.tags=1..1000+1";
+    let sweep = ["sweep", "hosts.toml", "--over", over, "--over", "seed=1..1000+1"];
+    refused(&folder, &sweep, "more than 100000 combinations");
+    let peers = include_str!("../../../scenarios/gpu-switches.toml");
+    let (start, _) = peers.split_once("[[program]]").expect("a program");
+    for run in ["p2pBandwidthLatencyTest --bytes=16777215t", "all_reduce_perf -b 18446744073709551615"] {
+        fs::write(folder.join("gpus.toml"), format!("{start}[[program]]\nrun = \"{run}\"\n")).unwrap();
+        let output = nearfar(&folder, &["run", "gpus.toml", "-q"]);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{run}: {}", said(&output));
+        assert!(!said(&output).contains("panicked"), "{}", said(&output));
+    }
+}
+
 #[test]
 fn a_closed_standard_output_is_told() {
     let folder = folder("closed");
@@ -337,6 +396,14 @@ fn a_closed_standard_output_is_told() {
         assert_eq!(null.status.code(), Some(0), "{line}: {}", said(&null));
     }
     done(shell(&folder, "$nearfar machines | head -1"));
+    // What is watched ends with whoever watches it.
+    fs::write(folder.join("numa.txt"), include_str!("../../fuzzing/corpus/survey_source/numactl.txt"))
+        .unwrap();
+    let watched = "$nearfar inspect numa.txt --watch --period 0.1";
+    for end in [">&-", ">/dev/full"] {
+        let closed = shell(&folder, &format!("{watched} {end}"));
+        assert_eq!(closed.status.code(), Some(2), "{end}: {}", said(&closed));
+    }
     done(nearfar(&folder, &["run", "hosts.toml", "-q", "--json", "x.json"]));
 }
 
@@ -358,6 +425,16 @@ fn the_cache_believes_an_entry_only_under_its_key() {
     done(nearfar(&folder, &sweep("b.json")));
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap().replace("b.json", "a.json");
     assert_eq!(read("a.json"), read("b.json"));
+    // A link is no entry, and where it leads stays.
+    fs::write(folder.join("mine"), "mine").unwrap();
+    for entry in &entries {
+        fs::remove_file(entry).unwrap();
+        std::os::unix::fs::symlink(folder.join("mine"), entry).unwrap();
+    }
+    done(nearfar(&folder, &sweep("b.json")));
+    assert_eq!(read("a.json"), read("b.json"));
+    assert_eq!(fs::read_to_string(folder.join("mine")).unwrap(), "mine");
+    assert!(entries.iter().all(|entry| entry.symlink_metadata().unwrap().is_file()));
 }
 
 /// An escape, the title of a window, a change of direction, the one-byte form of an escape: in a name, a summary and where a

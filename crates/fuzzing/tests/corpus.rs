@@ -14,6 +14,9 @@ const CHANGED_FILES: usize = 100;
 /// Environment: for how many seconds each target gets changed inputs; those above if it is not set.
 const SECONDS: &str = "NEARFAR_FUZZ_SECONDS";
 
+/// Environment: the only target that is tried.
+const ONLY: &str = "NEARFAR_FUZZ_ONLY";
+
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder)
@@ -73,7 +76,10 @@ fn try_out(name: &str, run: fuzzing::Target, goes_on: Duration) {
 fn nothing_breaks_a_target() {
     let seconds = env::var(SECONDS).map_or(0, |seconds| seconds.parse().expect("whole seconds"));
     let at_once = thread::available_parallelism().map_or(1, usize::from);
-    for targets in fuzzing::TARGETS.chunks(at_once) {
+    let only = env::var(ONLY).ok();
+    let wanted = |(name, _): &(&str, _)| only.as_ref().is_none_or(|only| only == name);
+    let targets: Vec<_> = fuzzing::TARGETS.into_iter().filter(wanted).collect();
+    for targets in targets.chunks(at_once) {
         thread::scope(|scope| {
             for &(name, run) in targets {
                 scope.spawn(move || try_out(name, run, Duration::from_secs(seconds)));

@@ -37,16 +37,40 @@ const ROM: u16 = 0x30;
 /// Initiate Function Level Reset, of Device Control.
 const FUNCTION_LEVEL_RESET: u32 = 1 << 15;
 
+/// What a virtual function does not say of itself, since its physical function does (base spec 9.3.4): a guest is to find it there.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct VirtualIdentity {
+    /// Vendor and device ID.
+    pub ids: u32,
+    /// The lowest bits of each BAR that it has.
+    pub bars: [Option<u32>; 6],
+}
+
 /// A guest's own bits, by their doublewords: which, and their values.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
     own: BTreeMap<u16, (u32, u32)>,
+    /// Bits that a virtual function lacks and nobody writes, in the same way.
+    lacking: BTreeMap<u16, (u32, u32)>,
     device_control: Option<u16>,
 }
 
 impl GuestConfig {
     /// With the function's values of now, which `register` returns.
-    pub fn new(places: CapabilityPlaces, register: impl Fn(u16) -> u32) -> Self {
+    pub fn new(
+        places: CapabilityPlaces,
+        identity: Option<VirtualIdentity>,
+        register: impl Fn(u16) -> u32,
+    ) -> Self {
+        let bars = identity.iter().flat_map(|own| own.bars);
+        let bars = (0..).map(|bar| header::BAR0 + 4 * bar).zip(bars);
+        let bars = bars.filter_map(|(at, kind)| Some((at, (0xf, kind?))));
+        let lacking: BTreeMap<u16, (u32, u32)> =
+            identity.iter().map(|own| (0, (ALL, own.ids))).chain(bars).collect();
+        let register = |at: u16| {
+            let (mask, value) = lacking.get(&at).copied().unwrap_or_default();
+            register(at) & !mask | value
+        };
         let mut own = BTreeMap::new();
         let memory = header::COMMAND_MEMORY | header::COMMAND_BUS_MASTER | header::COMMAND_INTX_DISABLE | 1;
         own.insert(header::COMMAND, (memory.into(), 0));
@@ -76,14 +100,14 @@ impl GuestConfig {
         for control in places.express.iter().flat_map(|at| [8, 0x10, 0x28, 0x30].map(|offset| at + offset)) {
             own.insert(control, (0xffff, register(control) & 0xffff));
         }
-        Self { own, device_control: places.express.map(|at| at + 8) }
+        Self { own, device_control: places.express.map(|at| at + 8), lacking }
     }
 
     /// Where the guest has a memory BAR whose accesses it has turned on.
     pub fn bar(&self, number: u8) -> Option<u64> {
         let own = |at: u16| self.own.get(&at).map_or(0, |(_, own)| *own);
         let at = header::BAR0 + 4 * u16::from(number);
-        let low = own(at);
+        let low = own(at) | self.lacking.get(&at).map_or(0, |(_, kind)| *kind);
         let is_on = own(header::COMMAND) & u32::from(header::COMMAND_MEMORY) != 0 && low & 1 == 0;
         let high = if low & 0b111 == 0b100 { own(at + 4) } else { 0 };
         is_on.then_some(u64::from(high) << 32 | u64::from(low & !0xf))
@@ -91,8 +115,9 @@ impl GuestConfig {
 
     /// A doubleword as the guest reads it, of which the function has `value`.
     pub fn read(&self, register: u16, value: u32) -> u32 {
-        let (mask, own) = self.own.get(&register).copied().unwrap_or_default();
-        value & !mask | own
+        let of = |bits: &BTreeMap<u16, (u32, u32)>| bits.get(&register).copied().unwrap_or_default();
+        let [(mask, own), (lacks, known)] = [of(&self.own), of(&self.lacking)];
+        (value & !mask | own) & !lacks | known
     }
 
     /// Writes the bytes of a doubleword that `bytes` selects, as a mask. Other bits than the guest's own stay.
@@ -182,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_guest_moves_its_own_bars_and_not_the_functions() {
-        let mut config = GuestConfig::new(CapabilityPlaces::default(), |at| match at {
+        let mut config = GuestConfig::new(CapabilityPlaces::default(), None, |at| match at {
             0x10 => 0x9000_000c,
             0x14 => 0x0000_0380,
             _ => 0,
@@ -199,9 +224,23 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_function_has_what_its_physical_one_says_of_it() {
+        let identity = VirtualIdentity { ids: 0x0002_4e46, bars: [Some(0xc), None, None, None, None, None] };
+        let mut config =
+            GuestConfig::new(CapabilityPlaces::default(), Some(identity), |at| if at == 0 { ALL } else { 0 });
+        config.write(0, 0, ALL);
+        assert_eq!(config.read(0, ALL), 0x0002_4e46);
+        config.write(0x10, ALL, ALL);
+        config.write(0x14, 2, ALL);
+        assert_eq!([config.read(0x10, 0), config.read(0x14, 0)], [0xffff_fffc, 2]);
+        config.write(4, 2, 0xff);
+        assert_eq!(config.bar(0), Some(0x2_ffff_fff0));
+    }
+
+    #[test]
     fn what_concerns_the_function_is_told() {
         let places = CapabilityPlaces { express: Some(0x40), ..CapabilityPlaces::default() };
-        let mut config = GuestConfig::new(places, |_| 0);
+        let mut config = GuestConfig::new(places, None, |_| 0);
         assert_eq!(config.write(4, 6, 0xff), [ConfigWish::Master(true)]);
         assert_eq!(config.write(4, 6, 0xff), [], "it is on");
         assert_eq!(config.write(4, 0, 0xff00), [], "not the byte that has it");

@@ -17,7 +17,7 @@ use wire::pcie::config::caps::id;
 use wire::pcie::config::header;
 use wire::pcie::{Bdf, IntxLine};
 
-use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds};
+use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds, VirtualIdentity};
 use crate::interrupts::{GuestInterrupts, LINE, MSI, MSIX, MaskedBy};
 use crate::memory::{GuestBar, LiveMemory};
 use crate::recording::{FunctionRecorder, ManagementAct, RecordedStep};
@@ -83,7 +83,7 @@ impl LiveFunction {
         });
         let pin = (register(header::INTERRUPT_LINE) >> 8) as u8;
         let interrupts = GuestInterrupts::new(device.clone(), messages, IntxLine::from_pin(pin).is_some());
-        let fresh = GuestConfig::new(places, register);
+        let fresh = GuestConfig::new(places, virtual_identity(&device, register(0)), register);
         let requester_ids = RequesterIds::new(register);
         Ok(Self {
             device,
@@ -233,6 +233,21 @@ impl LiveFunction {
         self.reset(cpu).await;
         self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
     }
+}
+
+/// What a virtual function, whose own IDs are all ones, is and has.
+fn virtual_identity(device: &PciDevice, ids: u32) -> Option<VirtualIdentity> {
+    const PREFETCHABLE: u32 = 1 << 3;
+    const IS_64_BIT: u32 = 1 << 2;
+    let own = device.identity();
+    let kind = |number: u8| {
+        let has_upper = number < 5 && device.bar(number + 1).is_none();
+        device
+            .bar(number)
+            .map(|bar| u32::from(bar.prefetchable) * PREFETCHABLE | u32::from(has_upper) * IS_64_BIT)
+    };
+    let ids_of_physical = u32::from(own.device) << 16 | u32::from(own.vendor);
+    (ids == u32::MAX).then(|| VirtualIdentity { ids: ids_of_physical, bars: [0, 1, 2, 3, 4, 5].map(kind) })
 }
 
 /// A function while the simulation runs: what its client asks is done by the host's kernel.

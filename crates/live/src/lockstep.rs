@@ -60,6 +60,9 @@ const MARK: &[u8] = b"nearfar lock-step";
 
 /// A guest stops before its next block of instructions, which has some hundred at most (QEMU: `TCG_MAX_INSNS`, 512).
 const LONGEST_BLOCK: u64 = 512;
+/// The most that a guest goes on by itself, and the end of simulated time, in ns: a page that says otherwise is no guest's.
+const LONGEST_STEP: Duration = Duration::from_ms(1000);
+const LONGEST_RUN: u64 = 30 * 86_400 * 1_000_000_000;
 
 /// Makes a page. One that a killed run has left is replaced, nothing else.
 fn new_page(path: &Path) -> io::Result<File> {
@@ -162,7 +165,8 @@ impl GuestClock {
         let mut count = [0; 8];
         if self.page.read_exact_at(&mut count, 0).is_ok() {
             // A page that says more than a guest can do does not take the simulation there.
-            let most = self.allowed.saturating_add(LONGEST_BLOCK).max(self.so_far.instructions);
+            let most = self.allowed.saturating_add(LONGEST_BLOCK).min(LONGEST_RUN >> self.shift);
+            let most = most.max(self.so_far.instructions);
             let instructions = u64::from_ne_bytes(count).clamp(self.so_far.instructions, most);
             self.so_far.instructions = instructions;
             self.so_far.computed = time_of(instructions, self.shift);
@@ -176,7 +180,7 @@ impl GuestClock {
 
     /// Says how far the guest may go, at least a step.
     fn allow(&mut self, until: Time) {
-        let until = until.max(self.time() + STEP);
+        let until = until.clamp(self.time() + STEP, self.time() + LONGEST_STEP);
         let own = until.since(self.begins).as_ps().saturating_sub(self.so_far.waited.as_ps());
         let count = own.div_ceil(1000 << self.shift);
         self.allowed = self.allowed.max(count);

@@ -101,6 +101,8 @@ pub fn options(
         }
         let socket = json!({ "type": "unix", "path": function.socket.to_string_lossy() });
         let mut device = json!({ "driver": "vfio-user-pci", "bus": below, "rombar": 0, "socket": socket });
+        // A machine that others keep busy answers late; QEMU gives a device up after 5 s by itself.
+        device["x-msg-timeout"] = 60_000.into();
         if lockstep.is_some() {
             // Writes are waited for as well, and however long another guest takes.
             device["x-no-posted-writes"] = true.into();

@@ -111,6 +111,9 @@ impl Cache {
 
     fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let path = self.path(key);
+        if is_link(&path) {
+            return None;
+        }
         let value = entry(key, &files::read(&path).ok()?)?;
         // The time of last use decides how long it stays.
         let now = SystemTime::now();
@@ -122,10 +125,19 @@ impl Cache {
     fn put<T: Serialize>(&self, key: &str, value: &T) -> io::Result<()> {
         let value = postcard::to_allocvec(value).map_err(io::Error::other)?;
         let bytes = [digest_of(key, &value).as_bytes(), &value].concat();
-        files::write_unsynced(&self.path(key), &bytes)?;
+        let path = self.path(key);
+        if is_link(&path) {
+            fs::remove_file(&path)?;
+        }
+        files::write_unsynced(&path, &bytes)?;
         self.added.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Whether somebody has put a link in an entry's place: where it leads is not the cache's.
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|known| known.is_symlink())
 }
 
 /// What stands before an entry's value.

@@ -179,6 +179,8 @@ pub fn undo(root: &HostRoot, path: &Path) -> Result<(usize, Vec<String>), PlaceE
     if !path.exists() {
         return Err(PlaceError::Nothing(path.to_owned()));
     }
+    // Nothing is left beside what is no record.
+    recorded(path)?;
     let _lock = PlaceLock::take(path)?;
     let all = recorded(path)?.unwrap_or_default();
     let (mut count, mut notes, mut left) = (0, Vec::new(), UndoRecord::default());

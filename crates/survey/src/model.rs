@@ -7,6 +7,12 @@ use crate::fact::{Origin, facts};
 use crate::numbers::NumberSet;
 use crate::pci::{PciAddress, PciFunction, PciNumber};
 
+/// Most functions that are looked at, and most nodes: more than any machine has, and few enough for seconds.
+pub(crate) const MOST_FUNCTIONS: usize = 4096;
+pub(crate) const MOST_NODES: usize = 256;
+/// Most functions that are taken to be at one address.
+const MOST_ALIKE: usize = 64;
+
 facts! {
     /// What concerns the whole machine.
     pub struct WholeMachine {
@@ -284,15 +290,18 @@ impl Survey {
         }
     }
 
-    /// Adds a function. If there is one at its address already, it gets a segment of its own; returns its address.
+    /// Adds a function. If there is one at its address already, it gets a segment of its own, up to [`MOST_ALIKE`]; returns its address.
     pub(crate) fn add_function(&mut self, address: PciAddress, function: PciFunction) -> PciAddress {
-        let mut free = address;
-        for segment in 0xffff_0001_u32.. {
-            if !self.functions.contains_key(&free) {
-                break;
-            }
-            free.segment = segment;
-        }
+        const FIRST: u32 = 0xffff_0001;
+        let at = |segment| PciAddress { segment, ..address };
+        let segments = std::iter::once(address.segment).chain((FIRST..).take(MOST_ALIKE));
+        let Some(free) = segments.map(at).find(|free| !self.functions.contains_key(free)) else {
+            self.doubt(
+                address,
+                format!("more than {MOST_ALIKE} functions have this address; the rest is not read"),
+            );
+            return address;
+        };
         if free != address {
             self.doubt(
                 address,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::pcie::Bdf;
 
 use crate::fact::Origin;
-use crate::model::Survey;
+use crate::model::{MOST_FUNCTIONS, Survey};
 use crate::numbers::NumberSet;
 use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction, PortKind};
 
@@ -42,6 +42,14 @@ impl LinkEnds {
 impl Survey {
     /// Names what cannot be so, once all sources are read.
     pub(crate) fn settle(&mut self) {
+        if let Some((&first_left, _)) = self.functions.iter().nth(MOST_FUNCTIONS) {
+            let all = self.functions.len();
+            self.functions.split_off(&first_left);
+            self.doubt(
+                "the machine",
+                format!("it has {all} functions; the first {MOST_FUNCTIONS} are looked at"),
+            );
+        }
         self.add_named_devices();
         self.find_virtual_functions();
         self.place_by_numbers();

@@ -59,6 +59,8 @@ pub struct WatchArgs {
 }
 
 pub fn list(arguments: &ListArgs) -> Result<ExitCode, Failure> {
+    let places = output::Places::new(&[("--json", arguments.json.as_deref())])?;
+    places.reads_sources(std::slice::from_ref(&arguments.at.root))?;
     let (functions, problems) = arguments.at.host()?.functions();
     problems.iter().for_each(|problem| complain(&format!("note: {problem}")));
     output::json(arguments.json.as_deref(), &json!({ "functions": functions }))?;
@@ -106,6 +108,7 @@ pub fn watch(arguments: &WatchArgs) -> Result<ExitCode, Failure> {
         let new = now.iter().filter(|line| !before.contains(line)).map(|line| format!("+ {line}"));
         gone.chain(new).for_each(|line| output::print(&line));
         before = now;
+        output::is_heard()?;
         thread::sleep(Duration::from_secs_f64(arguments.period));
     }
 }

@@ -144,6 +144,7 @@ fn watch(arguments: &InspectArgs) -> Result<ExitCode, Failure> {
             }
         }
         known = Some(findings);
+        output::is_heard()?;
         std::thread::sleep(period);
     }
 }

@@ -266,7 +266,10 @@ impl Drop for GuestProcesses {
 }
 
 pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
-    let setup = arguments.scene.load(common)?;
+    let files =
+        [Some(&arguments.qemu), Some(&arguments.kernel), arguments.initrd.as_ref(), arguments.disk.as_ref()];
+    let inputs: Vec<&Path> = files.into_iter().flatten().map(PathBuf::as_path).collect();
+    let setup = arguments.scene.load(common, &inputs)?;
     check_file("--kernel", Some(&arguments.kernel))?;
     check_file("--initrd", arguments.initrd.as_deref())?;
     check_file("--disk", arguments.disk.as_deref())?;

@@ -1,6 +1,6 @@
 //! `nearfar serve`: functions of live hosts for virtual machines that somebody else starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use live::lockstep::GuestTime;
@@ -109,8 +109,8 @@ fn instruction(text: &str) -> Result<u32, String> {
 }
 
 impl LiveScene {
-    /// The scenario, of which a host is live.
-    pub fn load(&self, common: &Common) -> Result<ComputerSetup, Failure> {
+    /// The scenario, of which a host is live; `inputs` are read beside.
+    pub fn load(&self, common: &Common, inputs: &[&Path]) -> Result<ComputerSetup, Failure> {
         let named = input::Named { scenario: &self.scenario, folder: self.folder.as_deref() };
         if self.clock == Clock::LockStep {
             if self.cpus.is_some_and(|cpus| cpus > 1) {
@@ -130,6 +130,10 @@ impl LiveScene {
         let experiment = input::scenario(&library, &named, "--set", &self.set)?;
         let outputs = [("--pcapng", self.pcapng.as_deref()), ("--record", self.record.as_deref())];
         let mut places = output::Places::new(&outputs)?;
+        places.reads(inputs)?;
+        if self.clock == Clock::LockStep {
+            places.reads([&self.plugin])?;
+        }
         input::places(&mut places, &library, &experiment)?;
         match experiment {
             Experiment::Computers(setup) => Ok(*setup),
@@ -264,7 +268,7 @@ pub fn tell(setup: &ComputerSetup, event: &LiveEvent<'_>) {
 }
 
 pub fn run(common: &Common, arguments: &ServeArgs) -> Result<ExitCode, Failure> {
-    let setup = arguments.scene.load(common)?;
+    let setup = arguments.scene.load(common, &[])?;
     if !arguments.sockets.is_dir() {
         let folder = arguments.sockets.display();
         return Err(Failure::new(format!(

@@ -22,6 +22,9 @@ use crate::output::sweep::{Column, Table};
 use crate::uncertain::Uncertainty;
 use crate::{Common, input, output, progress};
 
+/// Most combinations of a sweep: all of them are in memory.
+const MOST_POINTS: usize = 100_000;
+
 /// Run a scenario for every value of a key, or every combination of values of several.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -98,6 +101,12 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
                 format!("--over names `{key}` twice; give all its values at once, separated by commas");
             return Err(Failure::new(message));
         }
+    }
+    let points = arguments.over.iter().map(|(_, values)| values.len()).try_fold(1, usize::checked_mul);
+    if points.is_none_or(|points| points > MOST_POINTS) {
+        return Err(Failure::new(format!(
+            "--over: the values of all keys have more than {MOST_POINTS} combinations; give fewer values, or sweep key by key"
+        )));
     }
     let pictures = [("--report", arguments.report.as_deref()), ("--plot", arguments.plot.as_deref())];
     let mut places = arguments.records.places(&pictures)?;

@@ -39,6 +39,8 @@ use crate::failure::Failure;
 
 /// The first error on standard output.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
+/// Whoever read the standard output has closed it.
+static HAS_LEFT: OnceLock<()> = OnceLock::new();
 
 /// Prints text. Ignores a closed pipe (`nearfar ... | head`), since files are still to be written; other errors are
 /// reported [at the end](unwritten).
@@ -51,11 +53,20 @@ pub fn print(text: &str) {
 
 /// Stores an error of standard output, unless the pipe was closed.
 pub fn note_unwritten(written: io::Result<()>) {
-    if let Err(error) = written
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
-        let _ = UNWRITTEN.set(error.to_string());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => drop(HAS_LEFT.set(())),
+        Err(error) => drop(UNWRITTEN.set(error.to_string())),
+        Ok(()) => {}
     }
+}
+
+/// Whether what is printed again and again is still read.
+///
+/// # Errors
+/// If it cannot be written, or whoever read it has gone.
+pub fn is_heard() -> Result<(), Failure> {
+    let has_left = HAS_LEFT.get().map(|()| Failure::new("nobody reads the standard output any more"));
+    unwritten().or(has_left).map_or(Ok(()), Err)
 }
 
 /// The error of standard output, if any.

@@ -211,6 +211,20 @@ impl Computers {
         })
     }
 
+    /// The same by the address of one of its virtual functions.
+    pub(super) fn device_of_virtual(&self, host: usize, at: FunctionAddress) -> Option<usize> {
+        self.simulation.with(|fabric, _| {
+            let has = |&device: &EndpointId| {
+                let endpoint = fabric.endpoint(device);
+                let (registers, links) = (&endpoint.core.registers, endpoint.links().count() as u8);
+                let physical = (0..links).flat_map(|link| registers.physical_below(PortIndex(link)));
+                let mut all = physical.flat_map(|of| registers.virtual_functions(of));
+                all.any(|function| registers.id(function) == at.bdf)
+            };
+            self.hosts[host].devices.iter().position(has).filter(|_| at.segment.0 == 0)
+        })
+    }
+
     /// Packet generators, in the scenario's order.
     pub fn generators(&self) -> &[PacketGenerator] {
         &self.generators

@@ -101,7 +101,8 @@ impl Session<'_> {
 
     /// Name of the device that has a function of a host.
     pub fn device_name(&self, host: usize, at: FunctionAddress) -> Option<String> {
-        let device = self.computers.device_of(host, at)?;
+        let device =
+            self.computers.device_of(host, at).or_else(|| self.computers.device_of_virtual(host, at))?;
         device_names(&self.setup.hosts[host]).into_iter().nth(device)
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::files::{ETHTOOL, RootFiles};
 use super::{config_space, ethtool, tables};
 use crate::fact::Origin;
-use crate::model::{SetList, Survey};
+use crate::model::{MOST_NODES, SetList, Survey};
 use crate::numbers::NumberSet;
 use crate::pci::{LaneSpeed, PciAddress, PciClass, PciFunction, PciNumber};
 
@@ -161,7 +161,14 @@ impl SysfsReader<'_> {
     }
 
     fn nodes(&mut self) {
-        let nodes = self.numbered("/sys/devices/system/node", "node");
+        let mut nodes = self.numbered("/sys/devices/system/node", "node");
+        if nodes.len() > MOST_NODES {
+            self.survey.doubt(
+                "the machine",
+                format!("it has {} nodes; the first {MOST_NODES} are read", nodes.len()),
+            );
+            nodes.truncate(MOST_NODES);
+        }
         let numbers: Vec<u32> = nodes.iter().map(|(number, _)| *number).collect();
         for (number, folder) in &nodes {
             let from = |what| Origin { source: self.source, what };

@@ -78,7 +78,8 @@ struct GpuRing {
 
 impl GpuRing {
     async fn open(cpu: &Cpu, kernel: &dyn Kernel, count: u32, bytes: u64) -> Result<Self, Failure> {
-        let flags = bytes.next_multiple_of(SEMAPHORE_BYTES);
+        // What no memory has is refused where it is taken.
+        let flags = bytes.min(u64::MAX / 2).next_multiple_of(SEMAPHORE_BYTES);
         let mut opened = Vec::new();
         for number in 0..count {
             let context = Context::open(cpu, &*gpu(kernel, number)?)?;

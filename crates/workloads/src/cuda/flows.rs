@@ -74,13 +74,15 @@ pub(super) struct CopyRig {
 impl CopyRig {
     /// Opens all GPUs, with memory for copies whose shorter one has so many bytes. It measures in `span`.
     pub fn open(cpu: &Cpu, kernel: &dyn Kernel, bytes: u64, span: &MeasuredSpan) -> Result<Self, Failure> {
+        // What no memory has is refused where it is taken.
+        let all = bytes.saturating_mul(3);
         let mut gpus = Vec::new();
         while let Ok(file) = gpu(kernel, gpus.len() as u32) {
             let context = Context::open(cpu, &*file)?;
-            let memory = context.malloc(cpu, 3 * bytes)?;
+            let memory = context.malloc(cpu, all)?;
             gpus.push(PeerGpu { context, memory });
         }
-        let host = HostMemory::take(kernel, cpu, 3 * bytes)?;
+        let host = HostMemory::take(kernel, cpu, all)?;
         Ok(Self { gpus, host, seen: RefCell::default(), bytes, span: span.clone() })
     }
 
