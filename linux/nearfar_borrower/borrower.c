@@ -269,6 +269,11 @@ static int borrowed_map_bars(struct borrowed *of)
 			return -EOPNOTSUPP;
 		bar->start = answer[0] | (u64)answer[1] << 32;
 		bar->bytes = answer[2] | (u64)answer[3] << 32;
+		/* Whatever the lender says. */
+		if (!is_power_of_2(bar->bytes)) {
+			bar->bytes = 0;
+			return -EPROTO;
+		}
 		bar->flags = PCI_BASE_ADDRESS_MEM_TYPE_64;
 		if (answer[4] & IORESOURCE_PREFETCH)
 			bar->flags |= PCI_BASE_ADDRESS_MEM_PREFETCH;
@@ -500,6 +505,9 @@ static ssize_t return_store(struct device *dev, struct device_attribute *attr, c
 }
 static DEVICE_ATTR_WO(return);
 
+/* Longest line of `lent`. */
+#define LENT_LINE 40
+
 /* What a node lends: its functions, what they are, and whether somebody has them. */
 static int show_lent(struct borrower *by, u8 node, bool named, char *text, int length)
 {
@@ -507,7 +515,7 @@ static int show_lent(struct borrower *by, u8 node, bool named, char *text, int l
 	int err;
 
 	err = nfb_connect(by->nfb, node);
-	for (; !err; words[0]++) {
+	for (; !err && length < PAGE_SIZE - LENT_LINE; words[0]++) {
 		err = nfb_ask(by->nfb, node, LEND_LIST, words, answer);
 		if (err)
 			break;
@@ -518,7 +526,7 @@ static int show_lent(struct borrower *by, u8 node, bool named, char *text, int l
 		length += sysfs_emit_at(text, length, " %04x:%04x %s\n", answer[1] & 0xffff,
 					answer[1] >> 16, answer[2] ? "leased" : "free");
 	}
-	return err == -ENOENT ? length : err;
+	return err == -ENOENT || !err ? length : err;
 }
 
 /* An error only if nobody answers. */

@@ -160,7 +160,9 @@ int nfb_map(struct nfb *nfb, struct nfb_range *range, u8 node, u64 target, u64 b
 	int i;
 
 	range->count = 0;
-	if (!bytes || bytes > nfb->segments * nfb->segment_bytes)
+	if (!bytes || target + bytes < target)
+		return -EINVAL;
+	if (bytes > nfb->segments * nfb->segment_bytes)
 		return -ENOSPC;
 	range->count = DIV_ROUND_UP_ULL(target + bytes - start, nfb->segment_bytes);
 	mutex_lock(&nfb->tables);
