@@ -537,6 +537,7 @@ static struct pci_driver nfn_driver = {
 	.probe = nfn_probe,
 	.remove = nfn_remove,
 	.err_handler = &nfn_error_handlers,
+	.sriov_configure = pci_sriov_configure_simple,
 };
 
 static int __init nfn_init(void)

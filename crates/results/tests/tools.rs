@@ -27,6 +27,7 @@ fn what_cannot_be_read_is_told() {
         (&b""[..], "format is not known"),
         (b"hello\n", "format is not known"),
         (b"{\"a\": 1}", "format is not known"),
+        (b"[{\"kind\": \"reading\", \"provenance\": {}}]", "which `nearfar diff` compares"),
         (b"{ \"fio version\" : \"3\", \"jobs\" : [] }\n{ \"test_info\" : {} }", "give each its file"),
         (b"{ \"fio version\" : \"fio-3.36\", \"jobs\" : [", "damaged or cut off"),
         (b"{ \"fio version\" : \"fio-3.36\", \"jobs\" : [] }", "no test has ended"),

@@ -124,6 +124,9 @@ pub enum ToolError {
          perftest, nvbandwidth, p2pBandwidthLatencyTest, Intel MLC, STREAM, core-to-core-latency, ntb_perf or testpmd"
     )]
     Unknown,
+    /// It is an output of nearfar's own.
+    #[error("it has records of nearfar, which `nearfar diff` compares")]
+    Records,
     /// It is JSON that ends early or is damaged.
     #[error("it is damaged or cut off: {0}")]
     Damaged(String),
@@ -145,6 +148,10 @@ pub enum ToolError {
 pub fn read(bytes: &[u8]) -> Result<ToolReport, ToolError> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}');
+    let records = serde_json::from_str::<Vec<Value>>(text).unwrap_or_default();
+    if records.first().is_some_and(|record| record.get("provenance").is_some()) {
+        return Err(ToolError::Records);
+    }
     let report = match json_in(text)? {
         None => from_text(text).unwrap_or(Err(ToolError::Unknown))?,
         // A script may have put several runs into one file.
