@@ -170,8 +170,9 @@ impl GuestInterrupts {
                 while cpu.now() < until && is_due(&device, &cpu).await {
                     cpu.sleep(LOOK).await;
                 }
-                // Another function may have the same line; and its end comes after that of the write that masks it.
-                if masked_by.get() == 0 && device.set_intx_masked_if_due(&cpu, true).await {
+                // Another function may have the same line. Who was told already is not told again, but one that should be masked is
+                // masked again, or it would keep the core busy.
+                if device.set_intx_masked_if_due(&cpu, true).await && masked_by.get() == 0 {
                     masked_by.set(MaskedBy::Client as u8);
                     vectors.raise(0, cpu.now());
                 }
