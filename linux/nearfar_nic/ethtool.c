@@ -29,7 +29,7 @@ static int nfn_get_sset_count(struct net_device *netdev, int set)
 
 	if (set != ETH_SS_STATS)
 		return -EOPNOTSUPP;
-	return NFN_COUNTER_COUNT + NFN_OWN_COUNTERS + 2 * nfn->channels;
+	return NFN_COUNTER_COUNT + NFN_OWN_COUNTERS + 2 * nfn->queues;
 }
 
 static void nfn_get_strings(struct net_device *netdev, u32 set, u8 *data)
@@ -43,7 +43,7 @@ static void nfn_get_strings(struct net_device *netdev, u32 set, u8 *data)
 	data += sizeof(nfn_counters);
 	memcpy(data, nfn_own_counters, sizeof(nfn_own_counters));
 	data += sizeof(nfn_own_counters);
-	for (i = 0; i < nfn->channels; i++) {
+	for (i = 0; i < nfn->queues; i++) {
 		ethtool_sprintf(&data, "tx%u_frames", i);
 		ethtool_sprintf(&data, "rx%u_frames", i);
 	}
@@ -55,18 +55,18 @@ static void nfn_get_ethtool_stats(struct net_device *netdev, struct ethtool_stat
 	u64 doorbells = 0;
 	unsigned int i;
 
-	for (i = 0; i < nfn->channels; i++)
-		doorbells += nfn->channel[i].tx.doorbells + nfn->channel[i].rx.doorbells;
+	for (i = 0; i < nfn->queues; i++)
+		doorbells += nfn->queue[i]->tx.doorbells + nfn->queue[i]->rx.doorbells;
 	for (i = 0; i < NFN_COUNTER_COUNT; i++)
-		*data++ = readq(nfn->bar + NFN_COUNTERS + 8 * i);
+		*data++ = nfn_counter(nfn, i);
 	*data++ = nfn_rules_used(nfn);
 	*data++ = nfn_rule_hits(nfn);
 	*data++ = nfn->rules.expired;
 	*data++ = nfn->rules.late;
 	*data++ = doorbells;
-	for (i = 0; i < nfn->channels; i++) {
-		*data++ = nfn->channel[i].tx_frames;
-		*data++ = nfn->channel[i].rx_frames;
+	for (i = 0; i < nfn->queues; i++) {
+		*data++ = nfn->queue[i]->tx_frames;
+		*data++ = nfn->queue[i]->rx_frames;
 	}
 }
 
@@ -127,8 +127,8 @@ static void nfn_get_channels(struct net_device *netdev, struct ethtool_channels 
 {
 	struct nfn *nfn = netdev_priv(netdev);
 
-	channels->max_combined = nfn->most_channels;
-	channels->combined_count = nfn->channels;
+	channels->max_combined = nfn_most_queues(nfn);
+	channels->combined_count = nfn->queues;
 }
 
 static int nfn_set_channels(struct net_device *netdev, struct ethtool_channels *channels)
@@ -137,7 +137,7 @@ static int nfn_set_channels(struct net_device *netdev, struct ethtool_channels *
 	bool runs = nfn_pause(nfn);
 	int err;
 
-	err = nfn_set_channel_count(nfn, channels->combined_count);
+	err = nfn_set_queue_count(nfn, channels->combined_count);
 	if (runs && !err)
 		err = nfn_open(netdev);
 	return err;
@@ -160,6 +160,7 @@ static int nfn_set_coalesce(struct net_device *netdev, struct ethtool_coalesce *
 			    struct netlink_ext_ack *extack)
 {
 	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
 
 	if (coalesce->rx_coalesce_usecs > U32_MAX / NSEC_PER_USEC)
 		return -ERANGE;
@@ -168,8 +169,8 @@ static int nfn_set_coalesce(struct net_device *netdev, struct ethtool_coalesce *
 		.frames = coalesce->rx_max_coalesced_frames,
 		.adaptive = coalesce->use_adaptive_rx_coalesce,
 	};
-	if (nfn->started)
-		nfn_write_moderation(nfn);
+	for (i = 0; i < nfn->member_count && nfn->runs; i++)
+		nfn_write_moderation(nfn->members[i]);
 	return 0;
 }
 

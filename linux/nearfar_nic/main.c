@@ -19,6 +19,10 @@ MODULE_PARM_DESC(kpio_framed, "frames have length and checksum, or end with the 
 module_param_named(kpio_receive, nfn_wish.receive, uint, 0444);
 MODULE_PARM_DESC(kpio_receive, "longest frame to leave in the device and receive by loads");
 
+static bool combine;
+module_param(combine, bool, 0444);
+MODULE_PARM_DESC(combine, "functions of one card that share their address are one network device");
+
 /* How often the device is asked whether it is there. */
 #define NFN_HEALTH (HZ / 2)
 
@@ -33,7 +37,6 @@ static irqreturn_t nfn_interrupt(int irq, void *data)
 static irqreturn_t nfn_event(int irq, void *data)
 {
 	struct nfn *nfn = data;
-
 	u32 events = readl(nfn->bar + NFN_EVENTS), status;
 
 	/* All ones: nothing answers. */
@@ -77,14 +80,15 @@ void nfn_write_rss(struct nfn *nfn)
 
 void nfn_write_moderation(struct nfn *nfn)
 {
+	const struct nfn_moderation *moderation = &nfn->leader->moderation;
 	unsigned int i;
 
 	for (i = 0; i < nfn->channels; i++) {
 		void __iomem *vector = nfn->bar + NFN_VECTORS + NFN_VECTOR_STRIDE * i;
 
-		writel(nfn->moderation.usecs * NSEC_PER_USEC, vector + NFN_VECTOR_DELAY_NS);
-		writel(nfn->moderation.frames, vector + NFN_VECTOR_PACKETS);
-		writel(nfn->moderation.adaptive, vector + NFN_VECTOR_ADAPTIVE);
+		writel(moderation->usecs * NSEC_PER_USEC, vector + NFN_VECTOR_DELAY_NS);
+		writel(moderation->frames, vector + NFN_VECTOR_PACKETS);
+		writel(moderation->adaptive, vector + NFN_VECTOR_ADAPTIVE);
 	}
 }
 
@@ -96,13 +100,15 @@ static void nfn_write_mac(struct nfn *nfn)
 	writeq(get_unaligned_le64(address), nfn->bar + NFN_MAC);
 }
 
-int nfn_open(struct net_device *netdev)
+static int nfn_start(struct nfn *nfn)
 {
-	struct nfn *nfn = netdev_priv(netdev);
+	struct net_device *netdev = nfn->netdev;
 	unsigned int i;
-	u32 status;
 	int err;
 
+	/* The card's switch gives it no frames. */
+	if (!nfn->channels)
+		return 0;
 	for (i = 0; i < nfn->channels; i++) {
 		err = nfn_channel_alloc(&nfn->channel[i]);
 		if (err)
@@ -118,12 +124,7 @@ int nfn_open(struct net_device *netdev)
 	nfn_kpio_open(nfn);
 	writel(nfn->most_channels, nfn->bar + NFN_EVENT_VECTOR);
 	writel(NFN_CONTROL_ENABLE, nfn->bar + NFN_CONTROL);
-	status = readl(nfn->bar + NFN_STATUS);
-	if (status != ~0U && (status & NFN_STATUS_LINK_UP))
-		netif_carrier_on(netdev);
-	netif_tx_start_all_queues(netdev);
 	nfn->started = true;
-	nfn_rules_restore(nfn);
 	return 0;
 
 free:
@@ -132,61 +133,121 @@ free:
 	return err;
 }
 
-int nfn_stop(struct net_device *netdev)
+static void nfn_end(struct nfn *nfn)
 {
-	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
 
 	if (!nfn->started)
-		return 0;
+		return;
 	nfn->started = false;
-	netif_tx_disable(netdev);
-	netif_carrier_off(netdev);
 	writel(0, nfn->bar + NFN_CONTROL);
 	for (i = 0; i < nfn->channels; i++) {
 		nfn_channel_stop(&nfn->channel[i]);
 		nfn_channel_free(&nfn->channel[i]);
 	}
+}
+
+int nfn_open(struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
+	u32 status;
+	int err;
+
+	if (!nfn->queues)
+		return -ENODEV;
+	for (i = 0; i < nfn->member_count; i++) {
+		err = nfn_start(nfn->members[i]);
+		if (err)
+			goto end;
+	}
+	for (i = 0; i < nfn->member_count; i++) {
+		status = readl(nfn->members[i]->bar + NFN_STATUS);
+		if (status != ~0U && (status & NFN_STATUS_LINK_UP))
+			netif_carrier_on(netdev);
+	}
+	netif_tx_start_all_queues(netdev);
+	nfn->runs = true;
+	nfn_rules_restore(nfn);
 	return 0;
+
+end:
+	while (i--)
+		nfn_end(nfn->members[i]);
+	return err;
+}
+
+int nfn_stop(struct net_device *netdev)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
+
+	if (!nfn->runs)
+		return 0;
+	nfn->runs = false;
+	netif_tx_disable(netdev);
+	netif_carrier_off(netdev);
+	for (i = 0; i < nfn->member_count; i++)
+		nfn_end(nfn->members[i]);
+	return 0;
+}
+
+u64 nfn_counter(const struct nfn *nfn, unsigned int number)
+{
+	u64 sum = 0;
+	unsigned int i;
+
+	for (i = 0; i < nfn->member_count; i++) {
+		if (nfn->members[i]->answers)
+			sum += readq(nfn->members[i]->bar + NFN_COUNTERS + 8 * number);
+	}
+	return sum;
 }
 
 static void nfn_get_stats64(struct net_device *netdev, struct rtnl_link_stats64 *stats)
 {
-	struct nfn *nfn = netdev_priv(netdev);
-	void __iomem *counters = nfn->bar + NFN_COUNTERS;
+	const struct nfn *nfn = netdev_priv(netdev);
 
 	netdev_stats_to_stats64(stats, &netdev->stats);
-	stats->tx_packets = readq(counters);
-	stats->tx_bytes = readq(counters + 8);
-	stats->tx_errors = readq(counters + 16);
-	stats->rx_packets = readq(counters + 32);
-	stats->rx_bytes = readq(counters + 40);
-	stats->rx_crc_errors = readq(counters + 56);
-	stats->rx_length_errors = readq(counters + 64);
-	stats->rx_missed_errors = readq(counters + 72) + readq(counters + 80);
+	stats->tx_packets = nfn_counter(nfn, 0);
+	stats->tx_bytes = nfn_counter(nfn, 1);
+	stats->tx_errors = nfn_counter(nfn, 2);
+	stats->rx_packets = nfn_counter(nfn, 4);
+	stats->rx_bytes = nfn_counter(nfn, 5);
+	stats->rx_crc_errors = nfn_counter(nfn, 7);
+	stats->rx_length_errors = nfn_counter(nfn, 8);
+	stats->rx_missed_errors = nfn_counter(nfn, 9) + nfn_counter(nfn, 10);
 }
 
 static int nfn_set_mac_address(struct net_device *netdev, void *address)
 {
+	struct nfn *nfn = netdev_priv(netdev);
 	int err = eth_mac_addr(netdev, address);
+	unsigned int i;
 
-	if (!err)
-		nfn_write_mac(netdev_priv(netdev));
+	for (i = 0; i < nfn->member_count && !err; i++)
+		nfn_write_mac(nfn->members[i]);
 	return err;
+}
+
+static void nfn_write_enabled(struct nfn *nfn, netdev_features_t features)
+{
+	unsigned int i;
+
+	for (i = 0; i < nfn->member_count; i++)
+		writel(nfn_enabled(nfn->members[i], features), nfn->members[i]->bar + NFN_ENABLED);
 }
 
 static void nfn_set_rx_mode(struct net_device *netdev)
 {
-	struct nfn *nfn = netdev_priv(netdev);
-
-	writel(nfn_enabled(nfn, netdev->features), nfn->bar + NFN_ENABLED);
+	nfn_write_enabled(netdev_priv(netdev), netdev->features);
 }
 
 static int nfn_set_features(struct net_device *netdev, netdev_features_t features)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 
-	writel(nfn_enabled(nfn, features), nfn->bar + NFN_ENABLED);
+	nfn_write_enabled(nfn, features);
 	if (!(features & NETIF_F_NTUPLE))
 		nfn_rules_clear(nfn);
 	return 0;
@@ -195,9 +256,11 @@ static int nfn_set_features(struct net_device *netdev, netdev_features_t feature
 static int nfn_change_mtu(struct net_device *netdev, int mtu)
 {
 	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
 
 	netdev->mtu = mtu;
-	writel(mtu + ETH_HLEN, nfn->bar + NFN_MAX_FRAME);
+	for (i = 0; i < nfn->member_count; i++)
+		writel(mtu + ETH_HLEN, nfn->members[i]->bar + NFN_MAX_FRAME);
 	return 0;
 }
 
@@ -241,6 +304,182 @@ static int nfn_reset(struct nfn *nfn)
 	return -ETIMEDOUT;
 }
 
+/* By default, frames are spread over all channels; those of a card's function, over its node's. */
+static void nfn_spread(struct nfn *nfn)
+{
+	unsigned int used[NFN_MAX_QUEUES], count = 0, i;
+	int node = dev_to_node(&nfn->pdev->dev);
+
+	for (i = 0; i < nfn->channels; i++) {
+		unsigned int cpu = nfn_cpu(nfn->leader, nfn->channel[i].queue);
+
+		if (!nfn->shares || node == NUMA_NO_NODE || cpu_to_node(cpu) == node)
+			used[count++] = i;
+	}
+	for (i = 0; i < nfn->rss_entries && nfn->channels; i++)
+		nfn->rss_table[i] = count ? used[i % count] : i % nfn->channels;
+}
+
+/* A channel's interrupt at its processor, which sends through it and reads what it receives. */
+static int nfn_place_channels(struct nfn *nfn)
+{
+	cpumask_var_t senders;
+	unsigned int i, cpu;
+	int err;
+
+	if (!zalloc_cpumask_var(&senders, GFP_KERNEL))
+		return -ENOMEM;
+	err = nfn_map_cpus(nfn);
+	for (i = 0; i < nfn->queues && !err; i++) {
+		const struct nfn_channel *channel = nfn->queue[i];
+
+		irq_set_affinity_and_hint(pci_irq_vector(channel->nfn->pdev, channel->number),
+					  cpumask_of(nfn_cpu(nfn, i)));
+		cpumask_clear(senders);
+		for (cpu = i; cpu < num_online_cpus(); cpu += nfn->queues)
+			cpumask_set_cpu(nfn_cpu(nfn, cpu), senders);
+		err = netif_set_xps_queue(nfn->netdev, senders, i);
+	}
+	free_cpumask_var(senders);
+	return err;
+}
+
+unsigned int nfn_most_queues(const struct nfn *nfn)
+{
+	unsigned int sum = 0, i;
+
+	for (i = 0; i < nfn->member_count; i++) {
+		if (nfn->members[i]->answers)
+			sum += nfn->members[i]->most_channels;
+	}
+	return min3(sum, num_online_cpus(), (unsigned int)NFN_MAX_QUEUES);
+}
+
+/* The function at a processor's node, if it has a channel left; else any that has. */
+static struct nfn *nfn_function_for(struct nfn *leader, unsigned int cpu)
+{
+	struct nfn *any = NULL;
+	unsigned int i;
+
+	for (i = 0; i < leader->member_count; i++) {
+		struct nfn *nfn = leader->members[i];
+
+		if (!nfn->answers || nfn->channels == nfn->most_channels)
+			continue;
+		if (dev_to_node(&nfn->pdev->dev) == cpu_to_node(cpu))
+			return nfn;
+		any = any ? : nfn;
+	}
+	return any;
+}
+
+static void nfn_share_out(struct nfn *leader, unsigned int queues)
+{
+	unsigned int i;
+
+	for (i = 0; i < leader->member_count; i++)
+		leader->members[i]->channels = 0;
+	for (i = 0; i < queues; i++) {
+		struct nfn *nfn = nfn_function_for(leader, nfn_cpu(leader, i));
+		struct nfn_channel *channel = &nfn->channel[nfn->channels++];
+
+		channel->queue = i;
+		leader->queue[i] = channel;
+	}
+	leader->queues = queues;
+}
+
+/* No more than nfn_most_queues(). The interface is down. */
+int nfn_set_queue_count(struct nfn *nfn, unsigned int queues)
+{
+	struct net_device *netdev = nfn->netdev;
+	unsigned int i;
+	int err;
+
+	err = netif_set_real_num_tx_queues(netdev, queues);
+	if (err)
+		return err;
+	err = netif_set_real_num_rx_queues(netdev, queues);
+	if (err)
+		return err;
+	nfn_share_out(nfn, queues);
+	for (i = 0; i < nfn->member_count; i++) {
+		if (i || !netif_is_rxfh_configured(netdev))
+			nfn_spread(nfn->members[i]);
+	}
+	/* Rules name queues that may be gone. */
+	nfn_rules_clear(nfn);
+	return nfn_place_channels(nfn);
+}
+
+static void nfn_leave(struct nfn *nfn)
+{
+	struct nfn *leader = nfn->leader;
+	bool runs = leader->runs;
+	unsigned int i, left = 0;
+
+	if (runs)
+		nfn_stop(leader->netdev);
+	nfn_unmap_cpus(leader);
+	/* Flows and what waits for its channels. */
+	nfn_rules_clear(leader);
+	for (i = 0; i < leader->member_count; i++)
+		nfn_drop_fences_of(leader->members[i]);
+	for (i = 0; i < leader->member_count; i++) {
+		if (leader->members[i] != nfn)
+			leader->members[left++] = leader->members[i];
+	}
+	leader->member_count = left;
+	for (i = 0; i < nfn->most_channels; i++)
+		netif_napi_del(&nfn->channel[i].napi);
+	nfn->leader = nfn;
+	nfn->netdev = pci_get_drvdata(nfn->pdev);
+	nfn_share_out(leader, 0);
+	if (!nfn_most_queues(leader))
+		return;
+	if (nfn_set_queue_count(leader, nfn_most_queues(leader)) ||
+	    (runs && nfn_open(leader->netdev)))
+		netdev_err(leader->netdev, "it does not start again\n");
+}
+
+/* Its leader's interface is down meanwhile. */
+static int nfn_join(struct nfn *leader, struct nfn *nfn)
+{
+	bool runs = leader->runs;
+	int err;
+
+	if (leader->member_count == NFN_MAX_MEMBERS)
+		return -ENOSPC;
+	if (runs)
+		nfn_stop(leader->netdev);
+	leader->members[leader->member_count++] = nfn;
+	err = nfn_set_queue_count(leader, nfn_most_queues(leader));
+	if (!err && runs)
+		err = nfn_open(leader->netdev);
+	if (err)
+		nfn_leave(nfn);
+	return err;
+}
+
+/* Some of its functions answer, others do not any more. Returns whether any does. */
+static bool nfn_look(struct nfn *nfn)
+{
+	bool changes = false, any = false;
+	unsigned int i;
+
+	for (i = 0; i < nfn->member_count; i++) {
+		struct nfn *member = nfn->members[i];
+		bool answers = !nfn_reset(member);
+
+		changes |= answers != member->answers;
+		any |= answers;
+		member->answers = answers;
+	}
+	if (changes && any && nfn_set_queue_count(nfn, nfn_most_queues(nfn)))
+		return false;
+	return any;
+}
+
 /* Whatever has happened to the device, it starts again, or the interface goes down. */
 static void nfn_restart(struct nfn *nfn)
 {
@@ -249,7 +488,7 @@ static void nfn_restart(struct nfn *nfn)
 
 	if (runs)
 		nfn_stop(netdev);
-	if (nfn_reset(nfn))
+	if (!nfn_look(nfn))
 		netdev_err(netdev, "no answer to a reset\n");
 	else if (runs && nfn_open(netdev))
 		netdev_err(netdev, "it does not start again\n");
@@ -273,66 +512,17 @@ static void nfn_reset_work(struct work_struct *work)
 static void nfn_health(struct work_struct *work)
 {
 	struct nfn *nfn = container_of(to_delayed_work(work), struct nfn, health);
+	unsigned int i;
 
-	if (READ_ONCE(nfn->started) && readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
-		schedule_work(&nfn->reset);
+	rtnl_lock();
+	for (i = 0; i < nfn->member_count && nfn->runs; i++) {
+		const struct nfn *member = nfn->members[i];
+
+		if (member->answers && readl(member->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
+			schedule_work(&nfn->reset);
+	}
+	rtnl_unlock();
 	schedule_delayed_work(&nfn->health, NFN_HEALTH);
-}
-
-/* By default, frames are spread over all channels; those of a card's function, over its node's. */
-static void nfn_spread(struct nfn *nfn)
-{
-	unsigned int used[NFN_MAX_QUEUES], count = 0, i;
-	int node = dev_to_node(&nfn->pdev->dev);
-
-	for (i = 0; i < nfn->channels; i++) {
-		if (!nfn->shares || node == NUMA_NO_NODE || cpu_to_node(nfn_cpu(nfn, i)) == node)
-			used[count++] = i;
-	}
-	for (i = 0; i < nfn->rss_entries; i++)
-		nfn->rss_table[i] = count ? used[i % count] : i % nfn->channels;
-}
-
-/* A channel's interrupt at its processor, which sends through it and reads what it receives. */
-static int nfn_place_channels(struct nfn *nfn)
-{
-	cpumask_var_t senders;
-	unsigned int i, cpu;
-	int err;
-
-	if (!zalloc_cpumask_var(&senders, GFP_KERNEL))
-		return -ENOMEM;
-	err = nfn_map_cpus(nfn);
-	for (i = 0; i < nfn->channels && !err; i++) {
-		irq_set_affinity_and_hint(pci_irq_vector(nfn->pdev, i),
-					  cpumask_of(nfn_cpu(nfn, i)));
-		cpumask_clear(senders);
-		for (cpu = i; cpu < num_online_cpus(); cpu += nfn->channels)
-			cpumask_set_cpu(nfn_cpu(nfn, cpu), senders);
-		err = netif_set_xps_queue(nfn->netdev, senders, i);
-	}
-	free_cpumask_var(senders);
-	return err;
-}
-
-/* The interface is down. */
-int nfn_set_channel_count(struct nfn *nfn, unsigned int channels)
-{
-	struct net_device *netdev = nfn->netdev;
-	int err;
-
-	err = netif_set_real_num_tx_queues(netdev, channels);
-	if (err)
-		return err;
-	err = netif_set_real_num_rx_queues(netdev, channels);
-	if (err)
-		return err;
-	nfn->channels = channels;
-	if (!netif_is_rxfh_configured(netdev))
-		nfn_spread(nfn);
-	/* Rules name queues that may be gone. */
-	nfn_rules_clear(nfn);
-	return nfn_place_channels(nfn);
 }
 
 static void nfn_leave_cpus(void *data)
@@ -398,6 +588,53 @@ static void nfn_set_up_netdev(struct nfn *nfn)
 	netif_carrier_off(netdev);
 }
 
+/* The network device of a function's card, if there is one. */
+static struct nfn *nfn_leader_of(const struct nfn *nfn)
+{
+	const struct net_device *own = pci_get_drvdata(nfn->pdev);
+	struct net_device *netdev;
+
+	if (!combine || !nfn->shares)
+		return NULL;
+	for_each_netdev(&init_net, netdev) {
+		if (netdev->netdev_ops == &nfn_netdev_ops &&
+		    ether_addr_equal(netdev->perm_addr, own->dev_addr))
+			return netdev_priv(netdev);
+	}
+	return NULL;
+}
+
+static int nfn_find_place(struct nfn *nfn)
+{
+	struct nfn *leader;
+	int err;
+
+	rtnl_lock();
+	leader = nfn_leader_of(nfn);
+	if (leader) {
+		nfn->leader = leader;
+		nfn->netdev = leader->netdev;
+	}
+	err = nfn_request_irqs(nfn);
+	if (err)
+		goto unlock;
+	if (leader) {
+		err = nfn_join(leader, nfn);
+		goto unlock;
+	}
+	nfn->members[0] = nfn;
+	nfn->member_count = 1;
+	nfn_set_up_netdev(nfn);
+	err = nfn_set_queue_count(nfn, nfn->most_channels);
+	if (!err)
+		err = register_netdevice(nfn->netdev);
+	if (!err)
+		schedule_delayed_work(&nfn->health, NFN_HEALTH);
+unlock:
+	rtnl_unlock();
+	return err;
+}
+
 static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct net_device *netdev;
@@ -422,6 +659,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	pci_set_drvdata(pdev, netdev);
 	nfn = netdev_priv(netdev);
 	nfn->netdev = netdev;
+	nfn->leader = nfn;
 	nfn->pdev = pdev;
 	nfn->bar = pcim_iomap_table(pdev)[0];
 	nfn->wish = &nfn_wish;
@@ -432,6 +670,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = nfn_reset(nfn);
 	if (err)
 		return dev_err_probe(&pdev->dev, err, "no answer to a reset\n");
+	nfn->answers = true;
 	err = nfn_kpio_init(nfn);
 	if (err)
 		return dev_err_probe(&pdev->dev, err, "no windows for programmed I/O\n");
@@ -441,7 +680,9 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->rss_entries = readl(nfn->bar + NFN_TABLES) >> 16;
 	function = readl(nfn->bar + NFN_FUNCTION);
 	nfn->function = function;
-	nfn->shares = (nfn->features & NFN_FEATURE_STATION) && ((function >> 16) & 0xff) > 1;
+	nfn->rx_queues = queues >> 16;
+	nfn->shares = (nfn->features & (NFN_FEATURE_STATION | NFN_FEATURE_GLOBAL_RULES)) &&
+		      ((function >> 16) & 0xff) > 1;
 	nfn->most_fragments = limits >> 24;
 	nfn->rss_table = devm_kcalloc(&pdev->dev, nfn->rss_entries, sizeof(*nfn->rss_table),
 				      GFP_KERNEL);
@@ -462,20 +703,12 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->most_channels = vectors - 1;
 	put_unaligned_le64(readq(nfn->bar + NFN_MAC), address);
 	eth_hw_addr_set(netdev, address);
-	err = nfn_request_irqs(nfn);
-	if (err)
-		return err;
 	err = nfn_rules_init(nfn);
 	if (err)
 		return err;
-	nfn_set_up_netdev(nfn);
-	err = nfn_set_channel_count(nfn, nfn->most_channels);
-	if (!err)
-		err = register_netdev(netdev);
+	err = nfn_find_place(nfn);
 	if (err)
 		nfn_rules_exit(nfn);
-	else
-		schedule_delayed_work(&nfn->health, NFN_HEALTH);
 	return err;
 }
 
@@ -484,7 +717,15 @@ static void nfn_remove(struct pci_dev *pdev)
 	struct net_device *netdev = pci_get_drvdata(pdev);
 	struct nfn *nfn = netdev_priv(netdev);
 
-	unregister_netdev(netdev);
+	rtnl_lock();
+	if (nfn->leader != nfn)
+		nfn_leave(nfn);
+	while (nfn->member_count > 1)
+		nfn_leave(nfn->members[nfn->member_count - 1]);
+	rtnl_unlock();
+	/* One that has left its leader has none. */
+	if (nfn->member_count)
+		unregister_netdev(netdev);
 	cancel_delayed_work_sync(&nfn->health);
 	cancel_work_sync(&nfn->reset);
 	nfn_rules_exit(nfn);
@@ -493,9 +734,9 @@ static void nfn_remove(struct pci_dev *pdev)
 
 static pci_ers_result_t nfn_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
 {
-	struct net_device *netdev = pci_get_drvdata(pdev);
+	const struct nfn *nfn = netdev_priv(pci_get_drvdata(pdev));
 
-	netif_device_detach(netdev);
+	netif_device_detach(nfn->netdev);
 	if (state == pci_channel_io_perm_failure)
 		return PCI_ERS_RESULT_DISCONNECT;
 	return PCI_ERS_RESULT_NEED_RESET;
@@ -510,11 +751,12 @@ static pci_ers_result_t nfn_slot_reset(struct pci_dev *pdev)
 
 static void nfn_resume(struct pci_dev *pdev)
 {
-	struct net_device *netdev = pci_get_drvdata(pdev);
+	const struct nfn *nfn = netdev_priv(pci_get_drvdata(pdev));
 
 	rtnl_lock();
-	netif_device_attach(netdev);
-	nfn_restart(netdev_priv(netdev));
+	netif_device_attach(nfn->netdev);
+	if (nfn->leader->member_count)
+		nfn_restart(nfn->leader);
 	rtnl_unlock();
 }
 
@@ -539,20 +781,7 @@ static struct pci_driver nfn_driver = {
 	.err_handler = &nfn_error_handlers,
 	.sriov_configure = pci_sriov_configure_simple,
 };
-
-static int __init nfn_init(void)
-{
-	if (nfn_wish.bounds == 1)
-		nfn_wish.ports[1] = nfn_wish.ports[0];
-	return pci_register_driver(&nfn_driver);
-}
-module_init(nfn_init);
-
-static void __exit nfn_exit(void)
-{
-	pci_unregister_driver(&nfn_driver);
-}
-module_exit(nfn_exit);
+module_pci_driver(nfn_driver);
 
 MODULE_DESCRIPTION("nearfar's simulated NIC");
 MODULE_LICENSE("GPL");

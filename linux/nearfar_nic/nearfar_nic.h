@@ -33,43 +33,15 @@
 #define NFN_FUNCTION		0x38
 #define NFN_TSO_MAX		0x3c
 #define NFN_WINDOWS		0x40
-#define NFN_RX_HELD		0x44
 #define NFN_RSS_TYPES		0x80
 #define NFN_RSS_KEY		0x88
 #define NFN_COUNTERS		0x100
-#define NFN_RULE_SOURCE		0x200
-#define NFN_RULE_DESTINATION	0x204
-#define NFN_RULE_PORTS		0x208
-#define NFN_RULE_PROTOCOL	0x20c
-#define NFN_RULE_NUMBER		0x210
-#define NFN_RULE_TARGET		0x214
-#define NFN_RULE_COMMAND	0x218
-#define NFN_RULE_RESULT		0x21c
-#define NFN_RULE_AGE_US		0x220
-#define NFN_RULE_HITS		0x224
 #define NFN_RSS_TABLE		0x1000
-#define NFN_TX_QUEUES		0x10000
-#define NFN_RX_QUEUES		0x20000
-#define NFN_QUEUE_STRIDE	0x80
 #define NFN_VECTORS		0x30000
 #define NFN_VECTOR_STRIDE	0x20
 #define NFN_VECTOR_DELAY_NS	0x00
 #define NFN_VECTOR_PACKETS	0x04
 #define NFN_VECTOR_ADAPTIVE	0x08
-
-/* Windows for programmed I/O, and the registers of their queues. */
-#define NFN_WINDOW_BAR		2
-#define NFN_KPIO_QUEUES		0x38000
-#define NFN_KPIO_STRIDE		0x40
-#define NFN_KPIO_CONTROL	0x00
-#define NFN_KPIO_ENABLE		BIT(0)
-#define NFN_KPIO_FRAMED		BIT(4)
-#define NFN_KPIO_REPORT_EVERY	0x0c
-#define NFN_KPIO_REPORT		0x10
-#define NFN_KPIO_SIGNATURE	0x18
-#define NFN_KPIO_NEXT		0x28
-#define NFN_KPIO_VECTOR		0x2c
-#define NFN_KPIO_ARM_AT		0x30
 
 #define NFN_FEATURE_RX_CHECKSUM	BIT(0)
 #define NFN_FEATURE_TX_CHECKSUM	BIT(1)
@@ -79,14 +51,7 @@
 #define NFN_FEATURE_PROMISCUOUS	BIT(5)
 #define NFN_FEATURE_ALL_GROUPS	BIT(6)
 #define NFN_FEATURE_STATION	BIT(9)
-
-/* Commands for rules, and their results. */
-#define NFN_RULE_ADD		1
-#define NFN_RULE_REMOVE		2
-#define NFN_RULE_QUERY		3
-#define NFN_RULE_CLEAR		4
-#define NFN_RULE_OF_SWITCH	BIT(8)
-#define NFN_RULE_OK		0
+#define NFN_FEATURE_GLOBAL_RULES	BIT(11)
 
 #define NFN_EVENT_LINK		BIT(0)
 
@@ -95,24 +60,8 @@
 #define NFN_RSS_UDP		BIT(2)
 #define NFN_RSS_KEY_BYTES	40
 
-/* Registers of a queue. */
-#define NFN_Q_TAIL		0x00
-#define NFN_Q_RING		0x08
-#define NFN_Q_SIZE		0x10
-#define NFN_Q_VECTOR		0x14
-#define NFN_Q_COMPLETIONS	0x18
-#define NFN_Q_CONTROL		0x20
-#define NFN_Q_ENABLE		BIT(0)
-#define NFN_Q_TO_RING		(3 << 4)
-#define NFN_Q_ARM_AT		0x2c
-#define NFN_Q_ARM		BIT(31)
-
-/* Headers of a packet that is segmented: a descriptor has a byte for their length. */
-#define NFN_MOST_HEADERS	256
-#define NFN_LOG2_RING		8
-#define NFN_LEAST_LOG2_RING	6
-#define NFN_MOST_LOG2_RING	12
 #define NFN_MAX_QUEUES		64
+#define NFN_MAX_MEMBERS		8
 #define NFN_COUNTER_COUNT	32
 
 /* Interrupts of a vector: the channel's, in both directions. */
@@ -122,6 +71,10 @@ struct nfn_moderation {
 	bool adaptive;
 };
 
+/*
+ * A function. Several of a card are one network device if that is asked for: the one that came
+ * first, their leader, has it, with a queue for each channel of all of them.
+ */
 struct nfn {
 	struct work_struct reset;
 	struct delayed_work health;
@@ -131,6 +84,7 @@ struct nfn {
 	u32 features;
 	/* The function's number, and whether others of the card have its address. */
 	u8 function;
+	u16 rx_queues;
 	bool shares;
 	unsigned int channels;
 	unsigned int most_channels;
@@ -149,10 +103,25 @@ struct nfn {
 	u8 rss_key[NFN_RSS_KEY_BYTES];
 	struct nfn_moderation moderation;
 	struct nfn_rules rules;
-	/* Channels run: not so where a restart failed, though the interface is up. */
 	bool started;
+	/* It is reset when it was last looked at. */
+	bool answers;
+	/* Of the leader: not so where a restart failed, though the interface is up. */
+	bool runs;
+	/* Of the leader: all functions, itself first, and the channels of its queues. */
+	struct nfn *leader;
+	struct nfn *members[NFN_MAX_MEMBERS];
+	unsigned int member_count;
+	struct nfn_channel *queue[NFN_MAX_QUEUES];
+	unsigned int queues;
 	struct nfn_channel channel[NFN_MAX_QUEUES];
 };
+
+/* What a card's one table of rules calls a channel. */
+static inline unsigned int nfn_card_number(const struct nfn_channel *channel)
+{
+	return channel->nfn->function * channel->nfn->rx_queues + channel->number;
+}
 
 /*
  * The processor of a channel: the function's node comes first. Functions of one card that share an
@@ -168,7 +137,9 @@ extern const struct ethtool_ops nfn_ethtool_ops;
 
 int nfn_open(struct net_device *netdev);
 int nfn_stop(struct net_device *netdev);
-int nfn_set_channel_count(struct nfn *nfn, unsigned int channels);
+unsigned int nfn_most_queues(const struct nfn *nfn);
+int nfn_set_queue_count(struct nfn *nfn, unsigned int queues);
+u64 nfn_counter(const struct nfn *nfn, unsigned int number);
 void nfn_write_rss(struct nfn *nfn);
 void nfn_write_moderation(struct nfn *nfn);
 

@@ -50,6 +50,7 @@ static unsigned int nfn_kpio_lines(const struct nfn *nfn, unsigned int length)
 
 static bool nfn_in_ports(const struct nfn_wish *wish, const struct sk_buff *skb)
 {
+	u16 first = wish->ports[0], last = wish->ports[wish->bounds - 1];
 	struct flow_keys keys;
 	u16 from, to;
 
@@ -57,14 +58,15 @@ static bool nfn_in_ports(const struct nfn_wish *wish, const struct sk_buff *skb)
 		return false;
 	from = ntohs(keys.ports.src);
 	to = ntohs(keys.ports.dst);
-	return (from >= wish->ports[0] && from <= wish->ports[1]) ||
-	       (to >= wish->ports[0] && to <= wish->ports[1]);
+	return (from >= first && from <= last) || (to >= first && to <= last);
 }
 
 /* All packets of a connection take the same path, so that they stay in order. */
-bool nfn_kpio_takes(const struct nfn *nfn, const struct sk_buff *skb)
+bool nfn_kpio_takes(const struct nfn_channel *channel, const struct sk_buff *skb)
 {
-	return nfn->wish->on && skb_get_queue_mapping(skb) < nfn->windows &&
+	const struct nfn *nfn = channel->nfn;
+
+	return nfn->wish->on && channel->number < nfn->windows &&
 	       nfn->netdev->mtu + ETH_HLEN <= nfn_kpio_longest(nfn) &&
 	       (!nfn->wish->bounds || nfn_in_ports(nfn->wish, skb));
 }
@@ -75,7 +77,7 @@ netdev_features_t nfn_features_check(struct sk_buff *skb, struct net_device *net
 {
 	const struct nfn *nfn = netdev_priv(netdev);
 
-	if (!nfn_kpio_takes(nfn, skb))
+	if (!nfn_kpio_takes(nfn->queue[skb_get_queue_mapping(skb)], skb))
 		return features;
 	features &= ~NETIF_F_GSO_MASK;
 	return nfn->wish->framed ? features : features & ~NETIF_F_CSUM_MASK;
@@ -139,7 +141,7 @@ static void nfn_kpio_arm(const struct nfn *nfn, const struct nfn_kpio *queue)
 /* There is room: the queue is stopped where there may be none. */
 void nfn_kpio_xmit(struct nfn_channel *channel, struct sk_buff *skb)
 {
-	struct netdev_queue *txq = netdev_get_tx_queue(channel->nfn->netdev, channel->number);
+	struct netdev_queue *txq = netdev_get_tx_queue(channel->nfn->netdev, channel->queue);
 	struct nfn_kpio *queue = &channel->kpio;
 	unsigned int lines = nfn_kpio_encode(channel->nfn, queue, skb), i;
 

@@ -7,6 +7,37 @@
 
 struct nfn;
 
+/* Windows for programmed I/O, and the registers of their queues. */
+#define NFN_RX_HELD		0x44
+#define NFN_WINDOW_BAR		2
+#define NFN_KPIO_QUEUES		0x38000
+#define NFN_KPIO_STRIDE		0x40
+#define NFN_KPIO_CONTROL	0x00
+#define NFN_KPIO_ENABLE		BIT(0)
+#define NFN_KPIO_FRAMED		BIT(4)
+#define NFN_KPIO_REPORT_EVERY	0x0c
+#define NFN_KPIO_REPORT		0x10
+#define NFN_KPIO_SIGNATURE	0x18
+#define NFN_KPIO_NEXT		0x28
+#define NFN_KPIO_VECTOR		0x2c
+#define NFN_KPIO_ARM_AT		0x30
+
+/* Queues, and the registers of one. */
+#define NFN_TX_QUEUES		0x10000
+#define NFN_RX_QUEUES		0x20000
+#define NFN_QUEUE_STRIDE	0x80
+#define NFN_Q_TAIL		0x00
+#define NFN_Q_RING		0x08
+#define NFN_Q_SIZE		0x10
+#define NFN_Q_VECTOR		0x14
+#define NFN_Q_COMPLETIONS	0x18
+#define NFN_Q_CONTROL		0x20
+#define NFN_Q_ENABLE		BIT(0)
+#define NFN_Q_TO_RING		(3 << 4)
+#define NFN_Q_ARM_AT		0x2c
+#define NFN_Q_ARM		BIT(31)
+#define NFN_Q_NUMBER		0x3c
+
 /* What of programmed I/O is asked for. */
 struct nfn_wish {
 	bool on;
@@ -54,6 +85,12 @@ struct nfn_completion {
 #define NFN_C_HASHED_PORTS	BIT(8)
 #define NFN_C_HELD		BIT(10)
 
+/* Headers of a packet that is segmented: a descriptor has a byte for their length. */
+#define NFN_MOST_HEADERS	256
+#define NFN_LOG2_RING		8
+#define NFN_LEAST_LOG2_RING	6
+#define NFN_MOST_LOG2_RING	12
+
 /* What a TX descriptor maps, and the frame that ends there. */
 struct nfn_tx_slot {
 	struct sk_buff *skb;
@@ -97,7 +134,9 @@ struct nfn_kpio {
 struct nfn_channel {
 	struct nfn *nfn;
 	struct napi_struct napi;
+	/* The function's number of it, and the network device's. */
 	unsigned int number;
+	unsigned int queue;
 	char name[IFNAMSIZ + 16];
 	struct nfn_ring tx;
 	struct nfn_ring rx;

@@ -113,13 +113,13 @@ static void nfn_tx_clean(struct nfn_channel *channel, u16 upto, int budget)
 		}
 		ring->done++;
 	}
-	netdev_tx_completed_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->number),
+	netdev_tx_completed_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->queue),
 				  frames, bytes);
 }
 
 static void nfn_tx_poll(struct nfn_channel *channel, int budget)
 {
-	struct netdev_queue *queue = netdev_get_tx_queue(channel->nfn->netdev, channel->number);
+	struct netdev_queue *queue = netdev_get_tx_queue(channel->nfn->netdev, channel->queue);
 	struct nfn_completion *completion;
 
 	while ((completion = nfn_ring_next(&channel->tx)))
@@ -150,9 +150,10 @@ static int nfn_offload(struct sk_buff *skb, struct nfn_descriptor *first)
 
 netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 {
-	struct nfn *nfn = netdev_priv(netdev);
-	struct nfn_channel *channel = &nfn->channel[skb_get_queue_mapping(skb)];
-	struct netdev_queue *queue = netdev_get_tx_queue(netdev, channel->number);
+	struct nfn *leader = netdev_priv(netdev);
+	struct nfn_channel *channel = leader->queue[skb_get_queue_mapping(skb)];
+	struct nfn *nfn = channel->nfn;
+	struct netdev_queue *queue = netdev_get_tx_queue(netdev, channel->queue);
 	struct nfn_ring *ring = &channel->tx;
 	struct device *dev = &nfn->pdev->dev;
 	struct nfn_descriptor first = { };
@@ -161,7 +162,7 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 
 	if (skb_put_padto(skb, ETH_ZLEN))
 		return NETDEV_TX_OK;
-	if (nfn_kpio_takes(nfn, skb)) {
+	if (nfn_kpio_takes(channel, skb)) {
 		nfn_kpio_xmit(channel, skb);
 		return NETDEV_TX_OK;
 	}
@@ -259,7 +260,7 @@ static void nfn_rx_deliver(struct nfn_channel *channel, struct sk_buff *skb, u32
 			     flags & NFN_C_HASHED_PORTS ? PKT_HASH_TYPE_L4 : PKT_HASH_TYPE_L3);
 	if ((netdev->features & NETIF_F_RXCSUM) && (flags & NFN_C_TRANSPORT_RIGHT))
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
-	skb_record_rx_queue(skb, channel->number);
+	skb_record_rx_queue(skb, channel->queue);
 	skb->protocol = eth_type_trans(skb, netdev);
 	napi_gro_receive(&channel->napi, skb);
 }
@@ -349,16 +350,16 @@ EXPORT_SYMBOL_GPL(nfn_channel_free);
 
 int nfn_channel_alloc(struct nfn_channel *channel)
 {
-	struct nfn *nfn = channel->nfn;
+	struct nfn *nfn = channel->nfn, *leader = nfn->leader;
 	u32 offset = NFN_QUEUE_STRIDE * channel->number;
 
-	channel->tx_slots = kvcalloc(BIT(nfn->tx_log2), sizeof(*channel->tx_slots), GFP_KERNEL);
-	channel->rx_slots = kvcalloc(BIT(nfn->rx_log2), sizeof(*channel->rx_slots), GFP_KERNEL);
+	channel->tx_slots = kvcalloc(BIT(leader->tx_log2), sizeof(*channel->tx_slots), GFP_KERNEL);
+	channel->rx_slots = kvcalloc(BIT(leader->rx_log2), sizeof(*channel->rx_slots), GFP_KERNEL);
 	channel->backlogs = kcalloc(nr_cpu_ids, sizeof(*channel->backlogs), GFP_KERNEL);
 	channel->knows_backlogs = false;
 	if (!channel->tx_slots || !channel->rx_slots || !channel->backlogs ||
-	    nfn_ring_alloc(nfn, &channel->tx, NFN_TX_QUEUES + offset, nfn->tx_log2) ||
-	    nfn_ring_alloc(nfn, &channel->rx, NFN_RX_QUEUES + offset, nfn->rx_log2) ||
+	    nfn_ring_alloc(nfn, &channel->tx, NFN_TX_QUEUES + offset, leader->tx_log2) ||
+	    nfn_ring_alloc(nfn, &channel->rx, NFN_RX_QUEUES + offset, leader->rx_log2) ||
 	    nfn_kpio_alloc(channel)) {
 		nfn_channel_free(channel);
 		return -ENOMEM;
@@ -371,6 +372,8 @@ void nfn_channel_start(struct nfn_channel *channel)
 {
 	nfn_ring_start(&channel->tx, channel->number);
 	nfn_ring_start(&channel->rx, channel->number);
+	if (channel->nfn->features & NFN_FEATURE_GLOBAL_RULES)
+		writel(nfn_card_number(channel), channel->rx.registers + NFN_Q_NUMBER);
 	nfn_kpio_start(channel);
 	nfn_rx_refill(channel);
 	napi_enable(&channel->napi);
@@ -391,7 +394,7 @@ void nfn_channel_stop(struct nfn_channel *channel)
 	nfn_kpio_stop(channel);
 	readl(rx->registers + NFN_Q_CONTROL);
 	nfn_tx_clean(channel, tx->tail, 0);
-	netdev_tx_reset_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->number));
+	netdev_tx_reset_queue(netdev_get_tx_queue(channel->nfn->netdev, channel->queue));
 	for (; rx->done != rx->tail; rx->done++) {
 		struct nfn_rx_slot *slot = &channel->rx_slots[nfn_ring_index(rx, rx->done)];
 

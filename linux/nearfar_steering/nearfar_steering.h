@@ -12,6 +12,26 @@
 
 struct nfn;
 
+/* Registers of rules. */
+#define NFN_RULE_SOURCE		0x200
+#define NFN_RULE_DESTINATION	0x204
+#define NFN_RULE_PORTS		0x208
+#define NFN_RULE_PROTOCOL	0x20c
+#define NFN_RULE_NUMBER		0x210
+#define NFN_RULE_TARGET		0x214
+#define NFN_RULE_COMMAND	0x218
+#define NFN_RULE_RESULT		0x21c
+#define NFN_RULE_AGE_US		0x220
+#define NFN_RULE_HITS		0x224
+
+/* Commands for rules, and their results. */
+#define NFN_RULE_ADD		1
+#define NFN_RULE_REMOVE		2
+#define NFN_RULE_QUERY		3
+#define NFN_RULE_CLEAR		4
+#define NFN_RULE_OF_SWITCH	BIT(8)
+#define NFN_RULE_OK		0
+
 #define NFN_MAX_RULES		1024
 #define NFN_LOG2_FLOWS		8
 
@@ -43,6 +63,8 @@ struct nfn_fence {
 /* Rules have the numbers that the device knows them by. */
 struct nfn_rules {
 	unsigned int count;
+	/* Completions name rules from here on. */
+	unsigned int base;
 	/* Owns all below but the registers, which are the worker's. */
 	spinlock_t lock;
 	struct nfn_rule *rule;
@@ -68,6 +90,7 @@ int nfn_rules_init(struct nfn *nfn);
 void nfn_rules_exit(struct nfn *nfn);
 void nfn_rules_restore(struct nfn *nfn);
 void nfn_rules_clear(struct nfn *nfn);
+void nfn_drop_fences_of(struct nfn *nfn);
 unsigned int nfn_rules_used(struct nfn *nfn);
 u64 nfn_rule_hits(struct nfn *nfn);
 int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 queue, u32 flow_id);
@@ -81,6 +104,7 @@ static inline int nfn_rules_init(struct nfn *nfn) { return 0; }
 static inline void nfn_rules_exit(struct nfn *nfn) { }
 static inline void nfn_rules_restore(struct nfn *nfn) { }
 static inline void nfn_rules_clear(struct nfn *nfn) { }
+static inline void nfn_drop_fences_of(struct nfn *nfn) { }
 static inline unsigned int nfn_rules_used(struct nfn *nfn) { return 0; }
 static inline u64 nfn_rule_hits(struct nfn *nfn) { return 0; }
 #endif

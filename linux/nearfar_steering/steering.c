@@ -58,6 +58,12 @@ static void nfn_command(struct nfn *nfn, u32 command)
 	writel(command, nfn->bar + NFN_RULE_COMMAND);
 }
 
+/* It has a switch that chooses among functions with one address. */
+static bool nfn_has_switch(const struct nfn *nfn)
+{
+	return nfn->shares && (nfn->features & NFN_FEATURE_STATION);
+}
+
 static void nfn_write_own(struct nfn *nfn, unsigned int number, const struct nfn_flow *flow,
 			  u16 queue)
 {
@@ -71,18 +77,31 @@ static void nfn_write_own(struct nfn *nfn, unsigned int number, const struct nfn
 	writel(number, bar + NFN_RULE_NUMBER);
 	writel(queue, bar + NFN_RULE_TARGET);
 	nfn_command(nfn, NFN_RULE_ADD);
-	if (!nfn->shares)
+	if (!nfn_has_switch(nfn))
 		return;
-	/* The card's switch chooses among functions with one address. */
 	writel(nfn->function, bar + NFN_RULE_TARGET);
 	nfn_command(nfn, NFN_RULE_ADD | NFN_RULE_OF_SWITCH);
+}
+
+/* Whether a function's table has what was written to it last. */
+static bool nfn_has_written(struct nfn *nfn)
+{
+	return readl(nfn->bar + NFN_RULE_RESULT) == NFN_RULE_OK;
+}
+
+/* Whose table a flow's rule is in, when its frames go to a channel. */
+static struct nfn *nfn_table_of(const struct nfn_channel *channel)
+{
+	struct nfn *nfn = channel->nfn;
+
+	return nfn->features & NFN_FEATURE_GLOBAL_RULES ? nfn->leader : nfn;
 }
 
 static void nfn_erase_own(struct nfn *nfn, unsigned int number)
 {
 	writel(number, nfn->bar + NFN_RULE_NUMBER);
 	nfn_command(nfn, NFN_RULE_REMOVE);
-	if (nfn->shares)
+	if (nfn_has_switch(nfn))
 		nfn_command(nfn, NFN_RULE_REMOVE | NFN_RULE_OF_SWITCH);
 }
 
@@ -158,6 +177,8 @@ bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number)
 	bool passed = true;
 	unsigned int i;
 
+	/* A card's one table has each function's rules behind those of the one before. */
+	number -= channel->nfn->leader->rules.base;
 	if (number >= rules->count)
 		return true;
 	fence = &rules->fence[number];
@@ -185,14 +206,20 @@ bool nfn_is_in_turn(struct nfn_channel *channel, unsigned int number)
 }
 EXPORT_SYMBOL_GPL(nfn_is_in_turn);
 
-void nfn_drop_fences(struct net_device *netdev)
+void nfn_drop_fences_of(struct nfn *nfn)
 {
-	struct nfn_rules *rules = &((struct nfn *)netdev_priv(netdev))->rules;
+	struct nfn_rules *rules = &nfn->rules;
 	unsigned int number;
 
 	for (number = 0; number < rules->count; number++)
 		WRITE_ONCE(rules->fence[number].shut, false);
 	synchronize_net();
+}
+EXPORT_SYMBOL_GPL(nfn_drop_fences_of);
+
+void nfn_drop_fences(struct net_device *netdev)
+{
+	nfn_drop_fences_of(netdev_priv(netdev));
 }
 EXPORT_SYMBOL_GPL(nfn_drop_fences);
 
@@ -216,7 +243,7 @@ struct nfn_channel *nfn_rule_write(struct net_device *netdev, unsigned int numbe
 		 * The card has the rule before the old function's is erased there: writes to two
 		 * functions pass each other.
 		 */
-		if (readl(nfn->bar + NFN_RULE_RESULT) != NFN_RULE_OK)
+		if (!nfn_has_written(nfn))
 			err = -EIO;
 	}
 	mutex_unlock(&nfn->rules.registers);
@@ -277,6 +304,24 @@ unsigned int nfn_cpu_of_queue(struct net_device *netdev, unsigned int queue)
 }
 EXPORT_SYMBOL_GPL(nfn_cpu_of_queue);
 
+/* A flow's frames go to another channel, or to its first one. */
+static int nfn_move(struct nfn *leader, unsigned int number, const struct nfn_rule *rule)
+{
+	struct nfn_channel *channel = leader->queue[rule->queue], *before = rule->before;
+	struct nfn *table = nfn_table_of(channel);
+
+	if (nfn_shut_fence(&channel->nfn->rules, number, channel->number, before, rule->last))
+		return -EAGAIN;
+	leader->rules.rule[number].before = channel;
+	nfn_write_own(table, number, &rule->flow,
+		      table->features & NFN_FEATURE_GLOBAL_RULES ? nfn_card_number(channel) :
+								   channel->number);
+	/* First the new one: writes to two functions pass each other. */
+	if (before && nfn_table_of(before) != table && nfn_has_written(table))
+		nfn_erase_own(nfn_table_of(before), number);
+	return 0;
+}
+
 /* Writes what has changed to the device. */
 static void nfn_rules_update(struct work_struct *work)
 {
@@ -294,18 +339,16 @@ static void nfn_rules_update(struct work_struct *work)
 		__clear_bit(number, rules->changed);
 		spin_unlock_bh(&rules->lock);
 		if (!rule.dead) {
-			if (nfn_shut_fence(rules, number, rule.queue, rule.before, rule.last)) {
+			if (nfn_move(nfn, number, &rule)) {
 				spin_lock_bh(&rules->lock);
 				__set_bit(number, rules->changed);
 				spin_unlock_bh(&rules->lock);
 				again = true;
-				continue;
 			}
-			rules->rule[number].before = &nfn->channel[rule.queue];
-			nfn_write_own(nfn, number, &rule.flow, rule.queue);
 			continue;
 		}
-		nfn_erase_own(nfn, number);
+		if (rule.before)
+			nfn_erase_own(nfn_table_of(rule.before), number);
 		spin_lock_bh(&rules->lock);
 		__clear_bit(number, rules->used);
 		spin_unlock_bh(&rules->lock);
@@ -349,7 +392,7 @@ int nfn_rx_flow_steer(struct net_device *netdev, const struct sk_buff *skb, u16 
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	struct nfn_rules *rules = &nfn->rules;
-	struct nfn_channel *from = &nfn->channel[skb_get_rx_queue(skb)];
+	struct nfn_channel *from = nfn->queue[skb_get_rx_queue(skb)];
 	struct nfn_steering *steering;
 	struct nfn_rule *rule;
 	struct nfn_flow flow;
@@ -447,7 +490,9 @@ u64 nfn_rule_hits(struct nfn *nfn)
 
 	mutex_lock(&rules->registers);
 	for_each_set_bit(number, rules->used, rules->count) {
-		if (!nfn_query(nfn, number, NFN_RULE_HITS, &hits))
+		const struct nfn_channel *to = rules->rule[number].before;
+
+		if (to && !nfn_query(nfn_table_of(to), number, NFN_RULE_HITS, &hits))
 			sum += hits;
 	}
 	mutex_unlock(&rules->registers);
@@ -460,7 +505,7 @@ int nfn_take_rules(struct net_device *netdev, struct nfn_steering *steering)
 	struct nfn *nfn = netdev_priv(netdev);
 
 	ASSERT_RTNL();
-	if (netdev->netdev_ops->ndo_rx_flow_steer != nfn_rx_flow_steer || !nfn->shares ||
+	if (netdev->netdev_ops->ndo_rx_flow_steer != nfn_rx_flow_steer || !nfn_has_switch(nfn) ||
 	    !nfn->rules.count)
 		return -EOPNOTSUPP;
 	/* Others know its channels. */
@@ -497,11 +542,14 @@ int nfn_map_cpus(struct nfn *nfn)
 	int err;
 
 	nfn_unmap_cpus(nfn);
-	netdev->rx_cpu_rmap = alloc_irq_cpu_rmap(nfn->channels);
+	netdev->rx_cpu_rmap = alloc_irq_cpu_rmap(nfn->queues);
 	if (!netdev->rx_cpu_rmap)
 		return -ENOMEM;
-	for (i = 0; i < nfn->channels; i++) {
-		err = irq_cpu_rmap_add(netdev->rx_cpu_rmap, pci_irq_vector(nfn->pdev, i));
+	for (i = 0; i < nfn->queues; i++) {
+		const struct nfn_channel *channel = nfn->queue[i];
+
+		err = irq_cpu_rmap_add(netdev->rx_cpu_rmap,
+				       pci_irq_vector(channel->nfn->pdev, channel->number));
 		if (err) {
 			nfn_unmap_cpus(nfn);
 			return err;
@@ -529,7 +577,10 @@ int nfn_rules_init(struct nfn *nfn)
 	INIT_DELAYED_WORK(&rules->expire, nfn_rules_expire);
 	if (!(nfn->features & NFN_FEATURE_RULES))
 		return 0;
-	rules->count = min_t(unsigned int, readl(nfn->bar + NFN_TABLES) & 0xffff, NFN_MAX_RULES);
+	rules->count = readl(nfn->bar + NFN_TABLES) & 0xffff;
+	if (nfn->features & NFN_FEATURE_GLOBAL_RULES)
+		rules->base = nfn->function * rules->count;
+	rules->count = min_t(unsigned int, rules->count, NFN_MAX_RULES);
 	rules->rule = devm_kcalloc(&nfn->pdev->dev, rules->count, sizeof(*rules->rule), GFP_KERNEL);
 	rules->fence = devm_kcalloc(&nfn->pdev->dev, rules->count, sizeof(*rules->fence),
 				    GFP_KERNEL);
