@@ -192,6 +192,11 @@ pub fn run(input: &[u8]) {
                             is_well(&folder);
                         });
                         let _ = stop.and_then(|mut stop| stop.write_all(&[1]));
+                        if done.is_err() {
+                            // A server that hangs does not come back to say so.
+                            thread::sleep(Duration::from_secs(5));
+                            std::process::abort();
+                        }
                         done
                     }));
                 }

@@ -103,6 +103,12 @@ impl GuestConfig {
         Self { own, device_control: places.express.map(|at| at + 8), lacking }
     }
 
+    /// Whether the guest has turned bus mastering on.
+    pub fn is_master(&self) -> bool {
+        let command = self.own.get(&header::COMMAND).map_or(0, |(_, own)| *own);
+        command & u32::from(header::COMMAND_BUS_MASTER) != 0
+    }
+
     /// Where the guest has a memory BAR whose accesses it has turned on.
     pub fn bar(&self, number: u8) -> Option<u64> {
         let own = |at: u16| self.own.get(&at).map_or(0, |(_, own)| *own);

@@ -158,7 +158,7 @@ impl LiveFunction {
                 match wish {
                     ConfigWish::Master(on) => self.device.set_master(cpu, on).await,
                     ConfigWish::MaskLine(masked) => self.interrupts.mask(cpu, MaskedBy::Guest, masked).await,
-                    ConfigWish::Reset => drop(self.device.reset(cpu).await),
+                    ConfigWish::Reset => self.reset_device(cpu).await,
                 }
             }
         }
@@ -211,7 +211,7 @@ impl LiveFunction {
     pub async fn manage(&self, cpu: &Cpu, act: ManagementAct) -> Result<(), Error> {
         match act {
             ManagementAct::Connect => self.interrupts.connect_messages(cpu).await?,
-            ManagementAct::ConnectLine => self.interrupts.connect_line(cpu).await?,
+            ManagementAct::ConnectLine => self.interrupts.connect_line(cpu).await,
             ManagementAct::Disconnect => self.interrupts.disconnect(cpu).await,
             ManagementAct::MaskLine(masked) => self.interrupts.mask(cpu, MaskedBy::Client, masked).await,
             ManagementAct::Reset => self.reset(cpu).await,
@@ -221,17 +221,25 @@ impl LiveFunction {
 
     /// Resets it, with the bits that are the guest's.
     async fn reset(&self, cpu: &Cpu) {
-        let _ = self.device.reset(cpu).await;
         *self.config.borrow_mut() = self.fresh.clone();
         self.place_bars();
+        self.interrupts.mask(cpu, MaskedBy::Guest, false).await;
+        self.reset_device(cpu).await;
+    }
+
+    /// The host's kernel turns on what its own drivers need, once a function is reset; here the guest decides that.
+    async fn reset_device(&self, cpu: &Cpu) {
+        let _ = self.device.reset(cpu).await;
+        let is_master = self.config.borrow().is_master();
+        self.device.set_master(cpu, is_master).await;
+        self.interrupts.apply_mask(cpu).await;
     }
 
     /// As before the guest came: without interrupts, mappings and bus mastering, and reset.
     async fn leave(&self, cpu: &Cpu) {
         self.interrupts.disconnect(cpu).await;
-        self.device.set_master(cpu, false).await;
         self.reset(cpu).await;
-        self.memory.of(self.device.address().bdf, vfio_user::ClientMemory::clear);
+        self.memory.forget(self.device.address().bdf);
     }
 }
 

@@ -37,6 +37,11 @@ impl LiveMemory {
         change(self.maps.borrow_mut().entry(function.bits()).or_default())
     }
 
+    /// A function accesses nothing any more.
+    pub fn forget(&self, function: Bdf) {
+        self.maps.borrow_mut().remove(&function.bits());
+    }
+
     /// From now on, what functions read and write is kept.
     pub fn record(&self, recorder: MemoryRecorder) {
         *self.recorder.borrow_mut() = Some(recorder);

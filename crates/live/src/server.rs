@@ -30,6 +30,9 @@ const SLICE: Duration = Duration::from_us(200);
 /// not make up for it.
 const BEHIND: Duration = Duration::from_ms(20);
 
+/// Most that is done for a client before others are looked at.
+const MOST_AT_ONCE: usize = 64;
+
 /// Interval between looks at kernels' logs.
 const LOG_INTERVAL: Duration = Duration::from_ms(50);
 
@@ -434,16 +437,15 @@ impl Attendance<'_, '_> {
         let kernel = self.session.kernel(endpoint.info.host);
         let mut attended =
             Attended { function: &endpoint.function, kernel: &kernel, session: &*self.session };
-        let served = loop {
-            match client.receive() {
-                Ok(Some(message)) => match client.serve(&mut attended, message) {
-                    Ok(()) => {}
-                    Err(gone) => break Err(gone),
-                },
-                Ok(None) => break Ok(()),
-                Err(gone) => break Err(gone),
+        let mut serve = || {
+            // Others are to have their turn, whatever one has to say.
+            for _ in 0..MOST_AT_ONCE {
+                let Some(message) = client.receive()? else { break };
+                client.serve(&mut attended, message)?;
             }
+            Ok(())
         };
+        let served: io::Result<()> = serve();
         if let Err(gone) = served {
             attended.leave();
             endpoint.client = None;

@@ -156,34 +156,20 @@ fn what_a_guest_writes_to_its_own_bits_stays_with_it() {
 fn a_line_is_told_again_until_its_cause_is_seen_to() {
     // Of set-irqs: kind 0, one vector; by a file, or masked and unmasked.
     let line = |flags: u32| words(&[20, flags, 0, 0, 1]);
-    const CONNECT: u32 = 0x24;
     const UNMASK: u32 = 0x11;
     let folder = tempfile::tempdir().unwrap();
     while_served("tools/live/nvme.toml", folder.path(), move |socket| {
         let mut client = Client::new(socket);
         assert_eq!(client.read(7, 0x3d, 1), [1], "pin A");
-        let memory = tempfile::tempfile().unwrap();
-        memory.set_len(0x1_0000).unwrap();
-        let map = [&words(&[32, 3])[..], &[0; 16], &0x1_0000u64.to_le_bytes()].concat();
-        client.ask_with(2, &map, &[memory.as_fd()]).unwrap();
-        let told = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        client.ask_with(8, &line(CONNECT), &[told.as_fd()]).unwrap();
-        let told = std::fs::File::from(told);
+        let memory = shared_memory(&mut client);
+        let told = connect_line(&mut client);
         let count = || {
             let mut count = [0; 8];
             (&told).read_exact(&mut count).map_or(0, |()| u64::from_ne_bytes(count))
         };
-        // Queues of the controller at 4096 and 8192, and a command that identifies it.
-        let command = [&words(&[6, 0, 0, 0, 0, 0, 0x3000, 0, 0, 0, 1])[..], &[0; 20]].concat();
-        memory.write_all_at(&command, 0x1000).unwrap();
         client.write(7, 4, 6);
-        for (register, value) in [(0x24, 0x000f_000f), (0x28, 0x1000), (0x30, 0x2000), (0x14, 0x0046_0001)] {
-            client.write(0, register, value);
-        }
-        while client.read(0, 0x1c, 1)[0] & 1 == 0 {}
         assert_eq!(count(), 0, "nothing is complete");
-        client.write(0, 0x1000, 1);
-        let is_pending = |client: &mut Client| client.read(7, 6, 1)[0] & 8 != 0;
+        identify(&mut client, &memory);
         while !is_pending(&mut client) {}
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(count(), 1);
@@ -203,6 +189,92 @@ fn a_line_is_told_again_until_its_cause_is_seen_to() {
         client.write(7, 4, 6);
         thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(count(), 1);
+    })
+    .unwrap();
+}
+
+/// Memory of a client, which its function may access from address 0 on.
+fn shared_memory(client: &mut Client) -> std::fs::File {
+    let memory = tempfile::tempfile().unwrap();
+    memory.set_len(0x1_0000).unwrap();
+    let map = [&words(&[32, 3])[..], &[0; 16], &0x1_0000u64.to_le_bytes()].concat();
+    client.ask_with(2, &map, &[memory.as_fd()]).unwrap();
+    memory
+}
+
+/// Starts the controller, with queues at 4096 and 8192, and a command that identifies it.
+fn identify(client: &mut Client, memory: &std::fs::File) {
+    let command = [&words(&[6, 0, 0, 0, 0, 0, 0x3000, 0, 0, 0, 1])[..], &[0; 20]].concat();
+    memory.write_all_at(&command, 0x1000).unwrap();
+    for (register, value) in [(0x24, 0x000f_000f), (0x28, 0x1000), (0x30, 0x2000), (0x14, 0x0046_0001)] {
+        client.write(0, register, value);
+    }
+    while client.read(0, 0x1c, 1)[0] & 1 == 0 {}
+    client.write(0, 0x1000, 1);
+}
+
+/// Connects the legacy interrupt.
+fn connect_line(client: &mut Client) -> std::fs::File {
+    let told = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    client.ask_with(8, &words(&[20, 0x24, 0, 0, 1]), &[told.as_fd()]).unwrap();
+    told.into()
+}
+
+fn is_pending(client: &mut Client) -> bool {
+    client.read(7, 6, 1)[0] & 8 != 0
+}
+
+#[test]
+fn a_line_that_is_active_when_it_is_connected_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    while_served("tools/live/nvme.toml", folder.path(), |socket| {
+        let mut client = Client::new(socket);
+        let memory = shared_memory(&mut client);
+        client.write(7, 4, 6);
+        identify(&mut client, &memory);
+        while !is_pending(&mut client) {}
+        let mut told = connect_line(&mut client);
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(told.read(&mut [0; 8]).unwrap(), 8);
+        // A reset of the function ends its cause, and what follows is told.
+        client.ask(13, &[]).unwrap();
+        client.ask(8, &words(&[20, 0x11, 0, 0, 1])).unwrap();
+        assert!(!is_pending(&mut client));
+        client.write(7, 4, 6);
+        identify(&mut client, &memory);
+        while !is_pending(&mut client) {}
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(told.read(&mut [0; 8]).unwrap(), 8);
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_a_client_had_turned_on_and_off_is_not_the_next_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    while_served("tools/live/nvme.toml", folder.path(), |socket| {
+        let mut first = Client::new(socket);
+        let memory = shared_memory(&mut first);
+        let _told = connect_line(&mut first);
+        first.write(7, 4, 0x406);
+        identify(&mut first, &memory);
+        drop(first);
+        let mut next = Client::new(socket);
+        let memory = shared_memory(&mut next);
+        assert_eq!((next.read(7, 4, 2), is_pending(&mut next)), (vec![0, 0], false));
+        let mut told = connect_line(&mut next);
+        // The controller starts without reading memory, and its command waits for bus mastering, which fails it.
+        identify(&mut next, &memory);
+        thread::sleep(std::time::Duration::from_millis(20));
+        let mut completion = [0; 16];
+        memory.read_exact_at(&mut completion, 0x2000).unwrap();
+        assert_eq!(completion, [0; 16], "it is no bus master");
+        next.write(0, 0x14, 0);
+        next.write(7, 4, 6);
+        identify(&mut next, &memory);
+        while !is_pending(&mut next) {}
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(told.read(&mut [0; 8]).unwrap(), 8);
     })
     .unwrap();
 }

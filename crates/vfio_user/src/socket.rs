@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::request::{HEADER, MOST_FILES, VfioHeader, VfioRequest};
 use crate::serve::{ServedFunction, answer};
@@ -94,6 +94,13 @@ impl VfioSocket {
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             match recvmsg(&self.stream, &mut [IoSliceMut::new(into)], &mut ancillary, flags) {
                 Ok(received) if received.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                // The system drops what this process cannot open.
+                Ok(received) if received.flags.contains(ReturnFlags::CTRUNC) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "its files cannot be opened: too many are; raise the limit (ulimit -n)",
+                    ));
+                }
                 Ok(received) => self.got += received.bytes,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}

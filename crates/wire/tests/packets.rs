@@ -323,7 +323,9 @@ fn a_capture_is_read_as_its_format_says() {
     let [ethernet, pcie] = links.map(|link| link.expect("memory takes it"));
     let time = Time::from_ps((5 << 32 | 6) * 1000 + 7);
     writer.packet(ethernet, time, Direction::Out, &[1, 2, 3, 4, 5]).expect("memory takes it");
-    writer.packet(pcie, Time::from_ps(8 << 32 | 9), Direction::In, &[6]).expect("memory takes it");
+    writer
+        .packet(pcie, Time::from_ps((8 << 32 | 9) * 100 + 7), Direction::In, &[6])
+        .expect("memory takes it");
     let bytes = writer.finish().expect("memory takes it");
     let (mut blocks, mut rest) = (Vec::new(), &bytes[..]);
     while let Some((kind_and_len, _)) = rest.split_first_chunk::<8>() {

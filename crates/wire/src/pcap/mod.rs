@@ -31,7 +31,7 @@ const EPB_FLAGS: u16 = 2;
 pub enum Contents {
     /// Ethernet frames with check sequence, timestamps in nanoseconds.
     Ethernet,
-    /// PCIe link traffic, timestamps in picoseconds: a [pseudo-header](pcie_header), then a TLP (header, data,
+    /// PCIe link traffic, timestamps in units of 100 ps: a [pseudo-header](pcie_header), then a TLP (header, data,
     /// digest) or a DLLP.
     Pcie,
 }
@@ -45,18 +45,18 @@ impl Contents {
         }
     }
 
-    /// Timestamp resolution: number of decimal digits of a second.
+    /// Timestamp resolution: number of decimal digits of a second. With more than ten, Wireshark 4.0's arithmetic overflows.
     const fn resolution(self) -> u8 {
         match self {
             Self::Ethernet => 9,
-            Self::Pcie => 12,
+            Self::Pcie => 10,
         }
     }
 
     const fn timestamp(self, time: Time) -> u64 {
         match self {
             Self::Ethernet => time.as_ps() / 1000,
-            Self::Pcie => time.as_ps(),
+            Self::Pcie => time.as_ps() / 100,
         }
     }
 
