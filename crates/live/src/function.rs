@@ -252,7 +252,7 @@ fn virtual_identity(device: &PciDevice, ids: u32) -> Option<VirtualIdentity> {
         let has_upper = number < 5 && device.bar(number + 1).is_none();
         device
             .bar(number)
-            .map(|bar| u32::from(bar.prefetchable) * PREFETCHABLE | u32::from(has_upper) * IS_64_BIT)
+            .map(|bar| (u32::from(bar.prefetchable) * PREFETCHABLE) | (u32::from(has_upper) * IS_64_BIT))
     };
     let ids_of_physical = u32::from(own.device) << 16 | u32::from(own.vendor);
     (ids == u32::MAX).then(|| VirtualIdentity { ids: ids_of_physical, bars: [0, 1, 2, 3, 4, 5].map(kind) })
