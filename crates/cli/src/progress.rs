@@ -1,7 +1,6 @@
 //! Progress on standard error: a bar on terminals, and a note about very long runs in any case.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,8 +33,8 @@ struct Work {
     /// Whether the bar counts simulated time instead of steps.
     counts_time: bool,
     warned: bool,
-    /// Something was done.
-    moves: Arc<AtomicBool>,
+    /// When something was done last.
+    moved: Arc<Mutex<Instant>>,
     /// For steps of different cost.
     estimate: Option<Estimate>,
 }
@@ -87,6 +86,12 @@ impl Work {
         );
     }
 
+    fn note_move(&self) {
+        if let Ok(mut moved) = self.moved.lock() {
+            *moved = Instant::now();
+        }
+    }
+
     fn seconds_left(&self) -> Option<f64> {
         self.estimate?.seconds_left(self.began.elapsed().as_secs_f64())
     }
@@ -136,21 +141,25 @@ impl Progress for Bar {
     fn begin(&self, what: &str, steps: u64) {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         bar.set_prefix(shown_line(what));
-        let moves = Arc::new(AtomicBool::new(false));
-        let has_moved = Arc::downgrade(&moves);
+        let moved = Arc::new(Mutex::new(Instant::now()));
+        let has_moved = Arc::downgrade(&moved);
         let name = shown_line(what);
         // Where none can be started, nothing is said.
         let _ = thread::Builder::new().spawn(move || {
-            thread::sleep(UNKNOWN);
-            if has_moved.upgrade().is_some_and(|moved| !moved.load(Ordering::Relaxed)) {
-                complain(&format!(
-                    "note: {name}: nothing is done yet after {} s; fewer hosts, connections or bytes take less",
-                    UNKNOWN.as_secs()
-                ));
+            let stands = |moved: Arc<Mutex<Instant>>| moved.lock().is_ok_and(|at| at.elapsed() > UNKNOWN);
+            while let Some(moved) = has_moved.upgrade() {
+                if stands(moved) {
+                    let long = UNKNOWN.as_secs();
+                    complain(&format!(
+                        "note: {name}: nothing to be seen for {long} s, but it is at work; fewer hosts, connections or bytes take less"
+                    ));
+                    break;
+                }
+                thread::sleep(Duration::from_secs(1));
             }
         });
         let work =
-            Work { bar, began: Instant::now(), counts_time: false, warned: false, moves, estimate: None };
+            Work { bar, began: Instant::now(), counts_time: false, warned: false, moved, estimate: None };
         work.style("{prefix} {bar:30} {pos}/{len}, {eta} left  {wide_msg}");
         if self.is_watched {
             let bar = work.bar.downgrade();
@@ -192,7 +201,7 @@ impl Progress for Bar {
         let what = shown_line(what);
         self.with(|slot| {
             if let Some(work) = slot.as_mut().filter(|work| !work.counts_time) {
-                work.moves.store(true, Ordering::Relaxed);
+                work.note_move();
                 work.bar.set_message(match work.seconds_left() {
                     Some(left) if left < 90.0 => format!(", {left:.0} s left  {what}"),
                     Some(left) => format!(", {} left  {what}", minutes(left)),
@@ -207,7 +216,7 @@ impl Progress for Bar {
         let of = end.map(|end| end.after);
         self.with(|slot| {
             let Some(work) = slot else { return };
-            work.moves.store(!passed.is_zero(), Ordering::Relaxed);
+            work.note_move();
             if !work.counts_time {
                 work.counts_time = true;
                 work.style(match of {
