@@ -101,6 +101,15 @@ impl Work {
         let took = self.began.elapsed();
         let message = match end {
             _ if self.warned || took < ESTIMATE_AFTER || passed.is_zero() => return,
+            Some(PlannedEnd { after: of, by }) if passed >= *of => {
+                if took < UNKNOWN {
+                    return;
+                }
+                let ([passed, of], took) = ([passed, *of].map(human), took.as_secs());
+                format!(
+                    "note: {passed} simulated in {took} s, more than the {of} that `{by}` asks for: what it began is not done"
+                )
+            }
             Some(PlannedEnd { after: of, by }) => {
                 let left = took.as_secs_f64() * (of.as_ns_f64() / passed.as_ns_f64() - 1.0).max(0.0);
                 if left < LONG.as_secs_f64() {
