@@ -223,7 +223,7 @@ impl LiveFunction {
     async fn reset(&self, cpu: &Cpu) {
         *self.config.borrow_mut() = self.fresh.clone();
         self.place_bars();
-        self.interrupts.mask(cpu, MaskedBy::Guest, false).await;
+        self.interrupts.forget_guest();
         self.reset_device(cpu).await;
     }
 

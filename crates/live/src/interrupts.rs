@@ -192,6 +192,11 @@ impl GuestInterrupts {
         self.apply_mask(cpu).await;
     }
 
+    /// The guest's mask is as after a reset, which [`apply_mask`](Self::apply_mask) follows.
+    pub fn forget_guest(&self) {
+        self.masked_by.set(self.masked_by.get() & !(MaskedBy::Guest as u8));
+    }
+
     /// The function's own bit, as it should be: the host sets and clears it when it connects and resets.
     pub async fn apply_mask(&self, cpu: &Cpu) {
         if !self.is_connected(LINE) || !self.device.is_present() {

@@ -201,27 +201,33 @@ impl Computers {
 
     /// A host's device by the address of one of its physical functions in the kernel; `None` if it is not the host's own.
     pub(super) fn device_of(&self, host: usize, at: FunctionAddress) -> Option<usize> {
-        let devices = &self.hosts[host].devices;
-        self.simulation.with(|fabric, _| {
-            let has = |&device: &EndpointId| {
-                let links = (0..fabric.endpoint(device).links().count() as u8).map(PortIndex);
-                links.flat_map(|link| functions(fabric, device, link)).any(|bdf| bdf == at.bdf)
-            };
-            devices.iter().position(has).filter(|_| at.segment.0 == 0)
+        self.device_with(host, at, |fabric, device, link| {
+            functions(fabric, device, link).into_iter().any(|bdf| bdf == at.bdf)
         })
     }
 
     /// The same by the address of one of its virtual functions.
     pub(super) fn device_of_virtual(&self, host: usize, at: FunctionAddress) -> Option<usize> {
+        self.device_with(host, at, |fabric, device, link| {
+            let registers = &fabric.endpoint(device).core.registers;
+            let mut all = registers.physical_below(link).flat_map(|of| registers.virtual_functions(of));
+            all.any(|function| registers.id(function) == at.bdf)
+        })
+    }
+
+    /// A host's device of which a link has a function at an address.
+    fn device_with(
+        &self,
+        host: usize,
+        at: FunctionAddress,
+        has: impl Fn(&Fabric, EndpointId, PortIndex) -> bool,
+    ) -> Option<usize> {
         self.simulation.with(|fabric, _| {
-            let has = |&device: &EndpointId| {
-                let endpoint = fabric.endpoint(device);
-                let (registers, links) = (&endpoint.core.registers, endpoint.links().count() as u8);
-                let physical = (0..links).flat_map(|link| registers.physical_below(PortIndex(link)));
-                let mut all = physical.flat_map(|of| registers.virtual_functions(of));
-                all.any(|function| registers.id(function) == at.bdf)
+            let is_of = |&device: &EndpointId| {
+                let mut links = (0..fabric.endpoint(device).links().count() as u8).map(PortIndex);
+                links.any(|link| has(fabric, device, link))
             };
-            self.hosts[host].devices.iter().position(has).filter(|_| at.segment.0 == 0)
+            self.hosts[host].devices.iter().position(is_of).filter(|_| at.segment.0 == 0)
         })
     }
 
