@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 
 #include "borrower.h"
+#include "nearfar_borrow.h"
 
 /* Domains of the fabric are 16 bits. */
 #define BORROWED_DOMAIN 0x20000
@@ -238,6 +239,60 @@ static const struct dma_map_ops borrowed_dma_ops = {
 	.max_mapping_size = borrowed_max_mapping_size,
 };
 
+/* A borrowed function for a user: it reaches what is given, at addresses of the user's choice. */
+int nearfar_borrow_confine(struct pci_dev *pdev, bool confined)
+{
+	struct borrowed *of;
+	u32 words[NFB_WORDS] = { };
+
+	if (pdev->bus->ops != &borrowed_ops)
+		return -ENODEV;
+	of = borrowed_of(pdev->bus);
+	words[0] = of->id;
+	words[1] = confined;
+	return borrowed_ask(of, LEND_CONFINE, words, NULL);
+}
+EXPORT_SYMBOL_GPL(nearfar_borrow_confine);
+
+void nearfar_borrow_open(struct pci_dev *pdev, bool opened)
+{
+	WRITE_ONCE(borrowed_of(pdev->bus)->opened, opened);
+}
+EXPORT_SYMBOL_GPL(nearfar_borrow_open);
+
+int nearfar_borrow_give(struct pci_dev *pdev, u64 iova, dma_addr_t address, u32 bytes)
+{
+	struct borrowed *of = borrowed_of(pdev->bus);
+	u32 words[NFB_WORDS] = {
+		of->id, lower_32_bits(iova), upper_32_bits(iova), lower_32_bits(address),
+		upper_32_bits(address), bytes,
+	};
+
+	return borrowed_ask(of, LEND_GIVE, words, NULL);
+}
+EXPORT_SYMBOL_GPL(nearfar_borrow_give);
+
+int nearfar_borrow_take(struct pci_dev *pdev, u64 iova, u32 bytes)
+{
+	struct borrowed *of = borrowed_of(pdev->bus);
+	u32 words[NFB_WORDS] = { of->id, lower_32_bits(iova), upper_32_bits(iova), bytes };
+
+	return borrowed_ask(of, LEND_TAKE, words, NULL);
+}
+EXPORT_SYMBOL_GPL(nearfar_borrow_take);
+
+/* A page that stays mapped is not copied to where the adapter reaches. */
+dma_addr_t nearfar_borrow_map_page(struct pci_dev *pdev, struct page *page)
+{
+	struct borrowed *of = borrowed_of(pdev->bus);
+
+	if (!device_iommu_mapped(adapter_of(of)) &&
+	    page_to_phys(page) + PAGE_SIZE - 1 > dma_get_mask(adapter_of(of)))
+		return DMA_MAPPING_ERROR;
+	return borrowed_map_page(&pdev->dev, page, 0, PAGE_SIZE, DMA_BIDIRECTIONAL, 0);
+}
+EXPORT_SYMBOL_GPL(nearfar_borrow_map_page);
+
 static u64 borrowed_doorbell(struct pci_dev *pdev)
 {
 	return borrowed_of(pdev->bus)->doorbell;
@@ -346,6 +401,15 @@ static void borrowed_end(struct borrowed *of, bool asks)
 	kfree(of);
 }
 
+/* A program may take its time to let go: others borrow and return meanwhile. */
+static void borrowed_end_all(struct list_head *ended, bool asks)
+{
+	struct borrowed *of, *next;
+
+	list_for_each_entry_safe(of, next, ended, list)
+		borrowed_end(of, asks);
+}
+
 /* Others may look at the list meanwhile, for what they reach. */
 static void borrowed_list(struct borrowed *of)
 {
@@ -429,7 +493,7 @@ static int give_back(struct borrower *by, u8 node, u16 id)
 	list_for_each_entry(of, &by->borrowed, list) {
 		if (of->node != node || of->id != id)
 			continue;
-		if (borrowed_is_used(of->bus->bridge, NULL))
+		if (of->opened || borrowed_is_used(of->bus->bridge, NULL))
 			return -EBUSY;
 		borrowed_unlist(of);
 		borrowed_end(of, true);
@@ -444,6 +508,8 @@ static void borrower_revoke(struct work_struct *work)
 	struct borrower *by = container_of(work, struct borrower, revoke);
 	struct borrowed *of, *next;
 
+	LIST_HEAD(ended);
+
 	mutex_lock(&by->borrowing);
 	list_for_each_entry_safe(of, next, &by->borrowed, list) {
 		u32 words[NFB_WORDS] = { of->id }, answer[NFB_WORDS];
@@ -451,9 +517,10 @@ static void borrower_revoke(struct work_struct *work)
 		if (!borrowed_ask(of, LEND_BAR, words, answer))
 			continue;
 		borrowed_unlist(of);
-		borrowed_end(of, false);
+		list_add(&of->list, &ended);
 	}
 	mutex_unlock(&by->borrowing);
+	borrowed_end_all(&ended, false);
 }
 
 /* A function of another host: with the host's node behind @, if there are several. */
@@ -565,15 +632,17 @@ static const struct attribute_group borrower_group = { .attrs = borrower_attrs }
 static void borrower_end(struct borrower *by, int node, bool asks)
 {
 	struct borrowed *of, *next;
+	LIST_HEAD(ended);
 
 	mutex_lock(&by->borrowing);
 	list_for_each_entry_safe(of, next, &by->borrowed, list) {
 		if (node != LEND_ALL_NODES && of->node != node)
 			continue;
 		borrowed_unlist(of);
-		borrowed_end(of, asks);
+		list_add(&of->list, &ended);
 	}
 	mutex_unlock(&by->borrowing);
+	borrowed_end_all(&ended, asks);
 }
 
 static int borrower_added(struct nfb *nfb)

@@ -49,6 +49,8 @@ struct borrowed {
 	u64 doorbell;
 	/* What it reaches of other functions. */
 	struct list_head joined;
+	/* A program has it. */
+	bool opened;
 	struct resource window;
 	struct resource buses;
 	struct pci_bus *bus;

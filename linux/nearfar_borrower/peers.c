@@ -19,6 +19,8 @@ struct joined {
 	/* What the function's lender knows it by. */
 	u8 node;
 	u64 target;
+	/* It is this host's own, and mapped for the adapter by this host's IOMMU. */
+	bool is_mapped;
 };
 
 /* The borrowed function, if there is one, that has a range in a BAR. */
@@ -46,13 +48,30 @@ static bool peers_find(struct borrower *by, phys_addr_t start, size_t size, stru
 }
 
 /* What is not borrowed is this host's own. */
-static void peers_find_own(struct borrower *by, phys_addr_t start, size_t size,
-			   struct joined *found)
+static int peers_find_own(struct borrower *by, phys_addr_t start, size_t size,
+			  struct joined *found)
 {
+	struct device *adapter = &by->pdev->dev;
+
 	found->start = round_down(start, PAGE_SIZE);
 	found->bytes = PAGE_ALIGN(start + size) - found->start;
 	found->node = nfb_node(by->nfb);
 	found->target = found->start;
+	if (!device_iommu_mapped(adapter))
+		return 0;
+	found->target = dma_map_resource(adapter, found->start, found->bytes, DMA_BIDIRECTIONAL, 0);
+	if (dma_mapping_error(adapter, found->target))
+		return -ENOSPC;
+	found->is_mapped = true;
+	return 0;
+}
+
+static void peers_forget(struct borrower *by, struct joined *joined)
+{
+	if (joined->is_mapped)
+		dma_unmap_resource(&by->pdev->dev, joined->target, joined->bytes,
+				   DMA_BIDIRECTIONAL, 0);
+	kfree(joined);
 }
 
 static int peers_admit(const struct borrowed *of, const struct borrowed *to,
@@ -86,8 +105,9 @@ static struct joined *peers_new(struct borrowed *of, phys_addr_t start, size_t s
 
 	if (!joined)
 		return NULL;
-	if (!peers_find(of->by, start, size, joined))
-		peers_find_own(of->by, start, size, joined);
+	if (!peers_find(of->by, start, size, joined) &&
+	    peers_find_own(of->by, start, size, joined))
+		goto free;
 	if (joined->to && peers_admit(of, joined->to, LEND_ADMIT))
 		goto free;
 	if (peers_ask(of, joined, LEND_JOIN))
@@ -99,7 +119,7 @@ dismiss:
 	if (joined->to)
 		peers_admit(of, joined->to, LEND_DISMISS);
 free:
-	kfree(joined);
+	peers_forget(of->by, joined);
 	return NULL;
 }
 
@@ -136,7 +156,7 @@ static void peers_leave(struct borrowed *of, const struct borrowed *to)
 		if (joined->to)
 			peers_admit(of, joined->to, LEND_DISMISS);
 		list_del(&joined->list);
-		kfree(joined);
+		peers_forget(of->by, joined);
 	}
 }
 

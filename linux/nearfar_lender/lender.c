@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Functions that this host lends: bound to the driver `nearfar_lent` by driver_override. A lease
- * lets a function reach the borrower's memory and doorbells, and nothing else of the borrower.
+ * lets a function reach the borrower's memory and doorbells, and nothing else of the borrower. If
+ * this host has an IOMMU, the function reaches nothing else here either, and the borrower only the
+ * BARs.
  */
+#include <linux/dma-mapping.h>
+#include <linux/iommu.h>
 #include <linux/list.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -32,6 +36,14 @@ struct lent {
 	/* Its place in the adapter's table of requesters. */
 	int place;
 	struct view *view;
+	/* Where the adapter finds its BARs. */
+	u64 bars[PCI_STD_NUM_BARS];
+	/* None without an IOMMU; and the domain of a lease. */
+	struct iommu_group *group;
+	struct iommu_domain *domain;
+	/* Of the borrower's memory, it reaches what is given. */
+	bool confined;
+	struct list_head given;
 	/* What else it reaches, and other functions that reach it. */
 	struct list_head reached;
 	struct list_head admitted;
@@ -44,6 +56,17 @@ struct reached {
 	u64 target;
 	/* None if it is this host's. */
 	struct nfb_range range;
+	/* Where the function finds it. */
+	u64 address;
+	u64 bytes;
+};
+
+/* A part of the borrower's memory. */
+struct given {
+	struct list_head list;
+	u64 iova;
+	u64 address;
+	u64 bytes;
 };
 
 /* A function of another lender. */
@@ -146,6 +169,196 @@ static void view_put(struct nfb *nfb, struct view *view)
 	kfree(view);
 }
 
+static int lent_map_at(struct lent *own, u64 iova, u64 address, u64 bytes)
+{
+	int prot = IOMMU_READ | IOMMU_WRITE | IOMMU_MMIO;
+
+#ifdef LEND_MAP_TAKES_GFP
+	return iommu_map(own->domain, iova, address, bytes, prot, GFP_KERNEL);
+#else
+	return iommu_map(own->domain, iova, address, bytes, prot);
+#endif
+}
+
+/* What is not given at an address of the borrower's choice is where it is for the fabric. */
+static int lent_map(struct lent *own, u64 address, u64 bytes)
+{
+	u64 start = round_down(address, PAGE_SIZE);
+
+	if (!own->domain)
+		return 0;
+	return lent_map_at(own, start, start, PAGE_ALIGN(address + bytes) - start);
+}
+
+static void lent_unmap(struct lent *own, u64 address, u64 bytes)
+{
+	u64 start = round_down(address, PAGE_SIZE);
+
+	if (own->domain)
+		iommu_unmap(own->domain, start, PAGE_ALIGN(address + bytes) - start);
+}
+
+static u64 lent_doorbell(const struct lent *own)
+{
+	return own->view->registers.address + NFB_DOORBELL;
+}
+
+/* Gives a function a domain of its own, with the borrower's memory and doorbell. */
+static int lent_confine(struct lent *own)
+{
+	int err;
+
+	if (!own->group)
+		return 0;
+	own->domain = iommu_domain_alloc(&pci_bus_type);
+	if (!own->domain)
+		return -ENOMEM;
+	err = lent_map(own, own->view->memory.address, own->view->bytes);
+	if (!err)
+		err = lent_map(own, lent_doorbell(own), sizeof(u32));
+	if (!err)
+		err = iommu_attach_group(own->domain, own->group);
+	if (err) {
+		iommu_domain_free(own->domain);
+		own->domain = NULL;
+	}
+	return err;
+}
+
+static struct given *lent_find_given(struct lent *own, u64 iova, u64 bytes)
+{
+	struct given *part;
+
+	list_for_each_entry(part, &own->given, list) {
+		if (iova < part->iova + part->bytes && part->iova < iova + bytes)
+			return part;
+	}
+	return NULL;
+}
+
+static int lent_give(struct lent *own, u64 iova, u64 address, u64 bytes)
+{
+	u64 memory = own->view->memory.address, at;
+	struct given *part;
+	int err;
+
+	if (!own->confined)
+		return -EPERM;
+	if (!bytes || bytes > LEND_MOST_GIVEN || !PAGE_ALIGNED(iova | address | bytes) ||
+	    iova + bytes < iova)
+		return -EINVAL;
+	if (address < memory || address - memory > own->view->bytes - bytes)
+		return -EACCES;
+	for (at = iova; at < iova + bytes; at += PAGE_SIZE) {
+		if (iommu_iova_to_phys(own->domain, at))
+			return -EEXIST;
+	}
+	part = kzalloc(sizeof(*part), GFP_KERNEL);
+	if (!part)
+		return -ENOMEM;
+	err = lent_map_at(own, iova, address, bytes);
+	if (err) {
+		kfree(part);
+		return err;
+	}
+	part->iova = iova;
+	part->address = address;
+	part->bytes = bytes;
+	list_add_tail(&part->list, &own->given);
+	return 0;
+}
+
+/* As it was given. */
+static int lent_take(struct lent *own, u64 iova, u64 bytes)
+{
+	struct given *part = lent_find_given(own, iova, bytes);
+
+	if (!part || part->iova != iova || part->bytes != bytes)
+		return -ENOENT;
+	iommu_unmap(own->domain, iova, bytes);
+	list_del(&part->list);
+	kfree(part);
+	return 0;
+}
+
+static void lent_take_all(struct lent *own)
+{
+	struct given *part, *next;
+
+	list_for_each_entry_safe(part, next, &own->given, list)
+		lent_take(own, part->iova, part->bytes);
+}
+
+static int lent_keep_out(struct lent *own, bool confined)
+{
+	int err = 0;
+
+	/* Nothing else can keep it from the whole of the window. */
+	if (!own->domain)
+		return -EOPNOTSUPP;
+	if (confined == own->confined)
+		return 0;
+	lent_take_all(own);
+	if (confined)
+		lent_unmap(own, own->view->memory.address, own->view->bytes);
+	else
+		err = lent_map(own, own->view->memory.address, own->view->bytes);
+	if (!err)
+		own->confined = confined;
+	return err;
+}
+
+/* It reaches nothing any more. */
+static void lent_release(struct lent *own)
+{
+	if (!own->domain)
+		return;
+	lent_take_all(own);
+	own->confined = false;
+	iommu_detach_group(own->domain, own->group);
+	iommu_domain_free(own->domain);
+	own->domain = NULL;
+}
+
+static bool lent_is_memory(const struct lent *own, unsigned int bar)
+{
+	return pci_resource_len(own->pdev, bar) &&
+	       pci_resource_flags(own->pdev, bar) & IORESOURCE_MEM;
+}
+
+static void lent_hide_bars(struct nfb *nfb, struct lent *own, unsigned int count)
+{
+	struct device *adapter = &nfb_pdev(nfb)->dev;
+
+	while (count--) {
+		if (device_iommu_mapped(adapter) && lent_is_memory(own, count))
+			dma_unmap_resource(adapter, own->bars[count],
+					   pci_resource_len(own->pdev, count), DMA_BIDIRECTIONAL,
+					   0);
+	}
+}
+
+/* What comes by the adapter, this host's IOMMU translates. */
+static int lent_show_bars(struct nfb *nfb, struct lent *own)
+{
+	struct device *adapter = &nfb_pdev(nfb)->dev;
+	unsigned int bar;
+
+	for (bar = 0; bar < PCI_STD_NUM_BARS; bar++) {
+		own->bars[bar] = pci_resource_start(own->pdev, bar);
+		if (!device_iommu_mapped(adapter) || !lent_is_memory(own, bar))
+			continue;
+		own->bars[bar] = dma_map_resource(adapter, own->bars[bar],
+						  pci_resource_len(own->pdev, bar),
+						  DMA_BIDIRECTIONAL, 0);
+		if (dma_mapping_error(adapter, own->bars[bar])) {
+			lent_hide_bars(nfb, own, bar);
+			return -ENOSPC;
+		}
+	}
+	return 0;
+}
+
 static int lent_open(struct nfb *nfb, struct lent *own, u8 node, u64 bytes)
 {
 	u16 requester, above;
@@ -165,13 +378,23 @@ static int lent_open(struct nfb *nfb, struct lent *own, u8 node, u64 bytes)
 		err = PTR_ERR(own->view);
 		goto remove;
 	}
-	err = nfb_admit(nfb, node);
+	err = lent_confine(own);
 	if (err)
 		goto close;
+	err = lent_show_bars(nfb, own);
+	if (err)
+		goto release;
+	err = nfb_admit(nfb, node);
+	if (err)
+		goto hide;
 	own->node = node;
 	own->leased = true;
 	return 0;
 
+hide:
+	lent_hide_bars(nfb, own, PCI_STD_NUM_BARS);
+release:
+	lent_release(own);
 close:
 	view_put(nfb, own->view);
 remove:
@@ -196,8 +419,9 @@ static void lent_dismiss(struct nfb *nfb, struct lent *own, int node, int place)
 	}
 }
 
-static void lent_leave(struct nfb *nfb, struct reached *what)
+static void lent_leave(struct nfb *nfb, struct lent *own, struct reached *what)
 {
+	lent_unmap(own, what->address, what->bytes);
 	if (what->range.count)
 		nfb_unmap(nfb, &what->range);
 	list_del(&what->list);
@@ -217,64 +441,86 @@ static void lent_close(struct nfb *nfb, struct lent *own, bool locked)
 	lent_reset(own, locked);
 	nfb_remove_local(nfb, own->place);
 	list_for_each_entry_safe(what, next, &own->reached, list)
-		lent_leave(nfb, what);
+		lent_leave(nfb, own, what);
+	lent_release(own);
+	lent_hide_bars(nfb, own, PCI_STD_NUM_BARS);
 	view_put(nfb, own->view);
 }
 
-/* Whether a range is a BAR of something that a node has borrowed. */
-static bool lent_has(u8 node, u64 start, u64 bytes)
+/* Where this host has a BAR of something that a node has borrowed; 0 if it is none. */
+static u64 lent_find_bar(u8 node, u64 start, u64 bytes)
 {
 	struct lent *own;
 	unsigned int bar;
 
 	list_for_each_entry(own, &lent, list) {
 		for (bar = 0; own->leased && own->node == node && bar < PCI_STD_NUM_BARS; bar++) {
-			if (start == pci_resource_start(own->pdev, bar) &&
-			    bytes == pci_resource_len(own->pdev, bar))
-				return true;
+			if (start == own->bars[bar] && bytes == pci_resource_len(own->pdev, bar))
+				return pci_resource_start(own->pdev, bar);
 		}
 	}
-	return false;
+	return 0;
+}
+
+static struct reached *lent_find_reached(struct lent *own, u8 node, u64 target)
+{
+	struct reached *what;
+
+	list_for_each_entry(what, &own->reached, list) {
+		if (what->node == node && what->target == target)
+			return what;
+	}
+	return NULL;
 }
 
 static int lent_join(struct nfb *nfb, struct lent *own, u8 node, u64 target, u64 bytes,
 		     u32 *answer)
 {
-	struct reached *what = kzalloc(sizeof(*what), GFP_KERNEL);
-	u64 address = target;
+	struct reached *what;
 	int err = 0;
 
+	if (lent_find_reached(own, node, target))
+		return -EEXIST;
+	what = kzalloc(sizeof(*what), GFP_KERNEL);
 	if (!what)
 		return -ENOMEM;
 	what->node = node;
 	what->target = target;
+	what->bytes = bytes;
 	if (node != nfb_node(nfb)) {
 		err = nfb_map(nfb, &what->range, node, target, bytes, false);
-		address = what->range.address;
-	} else if (!lent_has(own->node, target, bytes)) {
-		err = -EACCES;
+		what->address = what->range.address;
+	} else {
+		what->address = lent_find_bar(own->node, target, bytes);
+		if (!what->address)
+			err = -EACCES;
 	}
-	if (err) {
-		kfree(what);
-		return err;
-	}
+	if (err)
+		goto free;
+	err = lent_map(own, what->address, bytes);
+	if (err)
+		goto unmap;
 	list_add(&what->list, &own->reached);
-	answer[0] = lower_32_bits(address);
-	answer[1] = upper_32_bits(address);
+	answer[0] = lower_32_bits(what->address);
+	answer[1] = upper_32_bits(what->address);
 	return 0;
+
+unmap:
+	if (what->range.count)
+		nfb_unmap(nfb, &what->range);
+free:
+	kfree(what);
+	return err;
 }
 
 static int lent_part(struct nfb *nfb, struct lent *own, u8 node, u64 target)
 {
-	struct reached *what;
+	struct reached *what = lent_find_reached(own, node, target);
 
-	list_for_each_entry(what, &own->reached, list) {
-		if (what->node == node && what->target == target) {
-			lent_leave(nfb, what);
-			return 0;
-		}
-	}
-	return -ENOENT;
+	if (!what)
+		return -ENOENT;
+	lent_leave(nfb, own, what);
+	return 0;
 }
 
 static int lent_admit(struct nfb *nfb, struct lent *own, u8 node, u8 place)
@@ -350,7 +596,7 @@ static int lent_bar(struct lent *own, u32 bar, u32 *answer)
 
 	if (bar >= PCI_STD_NUM_BARS)
 		return -EINVAL;
-	start = pci_resource_start(own->pdev, bar);
+	start = own->bars[bar];
 	bytes = pci_resource_len(own->pdev, bar);
 	answer[0] = lower_32_bits(start);
 	answer[1] = upper_32_bits(start);
@@ -411,6 +657,13 @@ static int lender_do(struct nfb *nfb, u8 node, u8 question, const u32 *words, u3
 	case LEND_JOIN:
 		return lent_join(nfb, own, words[1], words[2] | (u64)words[3] << 32,
 				 words[4] | (u64)words[5] << 32, answer);
+	case LEND_CONFINE:
+		return lent_keep_out(own, words[1]);
+	case LEND_GIVE:
+		return lent_give(own, words[1] | (u64)words[2] << 32,
+				 words[3] | (u64)words[4] << 32, words[5]);
+	case LEND_TAKE:
+		return lent_take(own, words[1] | (u64)words[2] << 32, words[3]);
 	case LEND_LEAVE:
 		return lent_part(nfb, own, words[1], words[2] | (u64)words[3] << 32);
 	case LEND_ADMIT:
@@ -471,6 +724,22 @@ static struct nfb_client lender_client = {
 	.lost = lender_lost,
 };
 
+/* From now on, it reaches nothing by this host's IOMMU. */
+static int lent_claim(struct lent *own)
+{
+	int err;
+
+	own->group = iommu_group_get(&own->pdev->dev);
+	if (!own->group)
+		return 0;
+	err = iommu_group_claim_dma_owner(own->group, own);
+	if (err) {
+		iommu_group_put(own->group);
+		pci_err(own->pdev, "it cannot be lent without what is in its IOMMU group\n");
+	}
+	return err;
+}
+
 static int lent_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct lent *own;
@@ -481,24 +750,35 @@ static int lent_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		return err;
 	own = kzalloc(sizeof(*own), GFP_KERNEL);
 	if (!own) {
-		pci_disable_device(pdev);
-		return -ENOMEM;
+		err = -ENOMEM;
+		goto disable;
 	}
 	own->pdev = pdev;
+	INIT_LIST_HEAD(&own->given);
 	INIT_LIST_HEAD(&own->reached);
 	INIT_LIST_HEAD(&own->admitted);
 	pci_save_state(pdev);
 	own->fresh = pci_store_saved_state(pdev);
 	if (!own->fresh) {
-		pci_disable_device(pdev);
-		kfree(own);
-		return -ENOMEM;
+		err = -ENOMEM;
+		goto free;
 	}
+	err = lent_claim(own);
+	if (err)
+		goto forget;
 	pci_set_drvdata(pdev, own);
 	mutex_lock(&lent_lock);
 	list_add_tail(&own->list, &lent);
 	mutex_unlock(&lent_lock);
 	return 0;
+
+forget:
+	kfree(own->fresh);
+free:
+	kfree(own);
+disable:
+	pci_disable_device(pdev);
+	return err;
 }
 
 /* A lease that has not ended is revoked; the borrower is told. */
@@ -514,14 +794,83 @@ static void lent_remove(struct pci_dev *pdev)
 	}
 	mutex_unlock(&lent_lock);
 	pci_disable_device(pdev);
+	if (own->group) {
+		iommu_group_release_dma_owner(own->group);
+		iommu_group_put(own->group);
+	}
 	kfree(own->fresh);
 	kfree(own);
 }
+
+/* Longest line of `reaches`. */
+#define REACHES_LINE 40
+
+/* A range that may go on. */
+struct reaches {
+	char *text;
+	int length;
+	u64 start;
+	u64 end;
+};
+
+static void reaches_end(struct reaches *so_far)
+{
+	if (so_far->end > so_far->start && so_far->length < PAGE_SIZE - REACHES_LINE)
+		so_far->length += sysfs_emit_at(so_far->text, so_far->length, "%llx-%llx\n",
+						so_far->start, so_far->end - 1);
+}
+
+static void reaches_add(struct reaches *so_far, struct lent *own, u64 address, u64 bytes)
+{
+	u64 start = round_down(address, PAGE_SIZE);
+
+	/* What the IOMMU says. */
+	if (!iommu_iova_to_phys(own->domain, start))
+		return;
+	if (start != so_far->end) {
+		reaches_end(so_far);
+		so_far->start = start;
+	}
+	so_far->end = PAGE_ALIGN(address + bytes);
+}
+
+/* What a function reaches of the fabric: everything without an IOMMU, nothing without a lease. */
+static ssize_t reaches_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct lent *own = dev_get_drvdata(dev);
+	struct reaches so_far = { .text = text };
+	struct reached *what;
+	struct given *part;
+
+	mutex_lock(&lent_lock);
+	if (!own->group) {
+		so_far.length = sysfs_emit(text, "everything\n");
+	} else if (own->domain) {
+		reaches_add(&so_far, own, own->view->memory.address, own->view->bytes);
+		reaches_add(&so_far, own, lent_doorbell(own), sizeof(u32));
+		list_for_each_entry(part, &own->given, list)
+			reaches_add(&so_far, own, part->iova, part->bytes);
+		list_for_each_entry(what, &own->reached, list)
+			reaches_add(&so_far, own, what->address, what->bytes);
+		reaches_end(&so_far);
+	}
+	mutex_unlock(&lent_lock);
+	return so_far.length;
+}
+static DEVICE_ATTR_RO(reaches);
+
+static struct attribute *lent_attrs[] = {
+	&dev_attr_reaches.attr,
+	NULL
+};
+ATTRIBUTE_GROUPS(lent);
 
 static struct pci_driver lent_driver = {
 	.name = "nearfar_lent",
 	.probe = lent_probe,
 	.remove = lent_remove,
+	.dev_groups = lent_groups,
+	.driver_managed_dma = true,
 };
 
 static int __init lender_init(void)

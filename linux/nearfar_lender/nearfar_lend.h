@@ -22,7 +22,15 @@ enum lend_question {
 	/* A function of another lender reaches it, by its node and its place there. */
 	LEND_ADMIT,
 	LEND_DISMISS,
+	/* Of the borrower's memory, it reaches only what is given: on or off. */
+	LEND_CONFINE,
+	/* An address of the function's, where in the window of that memory it leads, and bytes. */
+	LEND_GIVE,
+	LEND_TAKE,
 };
+
+/* Most bytes of one LEND_GIVE. */
+#define LEND_MOST_GIVEN		0x200000
 
 /* In place of a node. */
 #define LEND_ALL_NODES		(-1)

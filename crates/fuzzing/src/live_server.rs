@@ -173,6 +173,7 @@ pub fn run(input: &[u8]) {
         sockets: folder.path().to_owned(),
         once: false,
         hot_plug: !steps,
+        iommu: false,
         clock,
         combining: Vec::new(),
         record: None,

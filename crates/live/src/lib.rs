@@ -9,7 +9,7 @@
 //! * `driver`: claims a live host's functions;
 //! * `function`: a function as its guest sees it; `interrupts`: how the guest is told; `config`: which bits of its configuration space are
 //!   the guest's own;
-//! * `memory`: the guests' memory, as functions access it;
+//! * `memory`: the guests' memory, as functions access it; [`iommu`]: a guest's IOMMU, which is ours or QEMU's;
 //! * [`server`]: sockets, and simulated time after the wall clock; [`lockstep`]: simulated time after the guests'
 //!   instructions;
 //! * [`qemu`]: its command line; `monitor`: its monitor; `hotplug`: guests learn by it that functions are gone or have come;
@@ -22,6 +22,7 @@ mod driver;
 mod function;
 mod hotplug;
 mod interrupts;
+pub mod iommu;
 pub mod lockstep;
 mod memory;
 mod monitor;

@@ -2,12 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hardware::root::OutsideMemory;
 use units::{HostPhysical, Iova};
 use vfio_user::ClientMemory;
 use wire::pcie::Bdf;
+use wire::vtd::Access;
 
+use crate::iommu::GuestIommu;
 use crate::recording::{MemoryRecorder, of_requester};
 
 /// A BAR, as a guest and as its host have it.
@@ -27,6 +30,8 @@ pub struct LiveMemory {
     maps: RefCell<BTreeMap<u16, ClientMemory>>,
     /// The guest's BARs, by function and number: functions reach each other's as by VFIO, which maps them as memory.
     bars: RefCell<BTreeMap<(u16, u8), GuestBar>>,
+    /// The guest's IOMMU if it has one, and the guest's IDs of functions.
+    iommu: RefCell<Option<(Rc<GuestIommu>, BTreeMap<u16, Bdf>)>>,
     /// Keeps what functions read and write.
     recorder: RefCell<Option<MemoryRecorder>>,
 }
@@ -47,6 +52,25 @@ impl LiveMemory {
         *self.recorder.borrow_mut() = Some(recorder);
     }
 
+    /// What functions access, the guest's IOMMU translates, by the guest's IDs of them.
+    pub fn translate_by(&self, iommu: Rc<GuestIommu>, ids: BTreeMap<u16, Bdf>) {
+        *self.iommu.borrow_mut() = Some((iommu, ids));
+    }
+
+    /// The guest's address of what a function accesses. What is refused is counted if it is to be.
+    fn translated(&self, requester: Bdf, address: Iova, access: Access, counts: bool) -> Option<u64> {
+        let iommu = self.iommu.borrow();
+        let Some((iommu, ids)) = &*iommu else { return Some(address.get()) };
+        let own = *of_requester(ids, requester)?;
+        let translated = iommu.translate(own, address.get(), access);
+        let refused = |why| {
+            if counts {
+                iommu.refuse(own, address.get(), access, why)
+            }
+        };
+        translated.inspect_err(|&why| refused(why)).ok()
+    }
+
     /// Says where the guest has a function's BAR, if it is on.
     pub fn place_bar(&self, function: Bdf, number: u8, bar: Option<GuestBar>) {
         let mut bars = self.bars.borrow_mut();
@@ -63,15 +87,18 @@ impl LiveMemory {
 
 impl OutsideMemory for LiveMemory {
     fn place(&self, requester: Bdf, address: Iova, length: u32, writes: bool) -> Option<u64> {
+        let at = self.translated(requester, address, access_of(writes), false)?;
         self.with(requester, |memory| {
-            let is_allowed = memory.allows(address.get(), length.max(1) as usize, writes);
-            memory.place(address.get()).filter(|_| is_allowed)
+            let is_allowed = memory.allows(at, length.max(1) as usize, writes);
+            memory.place(at).filter(|_| is_allowed)
         })?
     }
 
     fn read(&self, requester: Bdf, address: Iova, into: &mut [u8]) {
         // Like a bus on which nothing answers, if the range was unmapped or its file cut short meanwhile.
-        if self.with(requester, |memory| memory.read(address.get(), into)) != Some(true) {
+        let at = self.translated(requester, address, Access::Read, false);
+        let done = at.and_then(|at| self.with(requester, |memory| memory.read(at, into)));
+        if done != Some(true) {
             into.fill(0xff);
         }
         if let Some(recorder) = &*self.recorder.borrow() {
@@ -80,20 +107,25 @@ impl OutsideMemory for LiveMemory {
     }
 
     fn write(&self, requester: Bdf, address: Iova, from: &[u8]) {
-        self.with(requester, |memory| memory.write(address.get(), from));
+        let at = self.translated(requester, address, Access::Write, false);
+        at.and_then(|at| self.with(requester, |memory| memory.write(at, from)));
         if let Some(recorder) = &*self.recorder.borrow() {
             recorder.stored(requester, address.get(), from.len());
         }
     }
 
-    fn device(&self, requester: Bdf, address: Iova, length: u32) -> Option<HostPhysical> {
+    fn device(&self, requester: Bdf, address: Iova, length: u32, writes: bool) -> Option<HostPhysical> {
         self.with(requester, |_| ())?;
-        let end = address.get().checked_add(length.max(1).into())?;
+        let at = self.translated(requester, address, access_of(writes), true)?;
+        let end = at.checked_add(length.max(1).into())?;
         let bars = self.bars.borrow();
-        let holds =
-            |bar: &&GuestBar| bar.guest <= address.get() && end <= bar.guest.saturating_add(bar.length);
-        bars.values().find(holds).map(|bar| HostPhysical::new(bar.host + (address.get() - bar.guest)))
+        let holds = |bar: &&GuestBar| bar.guest <= at && end <= bar.guest.saturating_add(bar.length);
+        bars.values().find(holds).map(|bar| HostPhysical::new(bar.host + (at - bar.guest)))
     }
+}
+
+const fn access_of(writes: bool) -> Access {
+    if writes { Access::Write } else { Access::Read }
 }
 
 #[cfg(test)]
@@ -106,7 +138,8 @@ mod tests {
         let (drive, adapter) = (Bdf::new(2, 0, 0), Bdf::new(3, 0, 0));
         let bar = GuestBar { guest: 0x8000, host: 0x9_0000, length: 0x1000 };
         memory.place_bar(drive, 0, Some(bar));
-        let reaches = |who, at, length| memory.device(who, Iova::new(at), length).map(HostPhysical::get);
+        let reaches =
+            |who, at, length| memory.device(who, Iova::new(at), length, false).map(HostPhysical::get);
         assert_eq!(reaches(adapter, 0x8010, 4), None, "who has no client reaches nothing");
         memory.of(adapter, |_| ());
         assert_eq!(reaches(adapter, 0x8010, 4), Some(0x9_0010));
@@ -114,5 +147,16 @@ mod tests {
         assert_eq!([reaches(adapter, 0x8ffe, 4), reaches(adapter, 0x7fff, 1)], [None, None]);
         memory.place_bar(drive, 0, None);
         assert_eq!(reaches(adapter, 0x8010, 4), None);
+    }
+
+    #[test]
+    fn a_guests_iommu_has_to_know_a_function() {
+        let memory = LiveMemory::default();
+        let (drive, adapter) = (Bdf::new(2, 0, 0), Bdf::new(3, 0, 0));
+        memory.place_bar(drive, 0, Some(GuestBar { guest: 0x8000, host: 0x9_0000, length: 0x1000 }));
+        [drive, adapter].map(|own| memory.of(own, |_| ()));
+        memory.translate_by(Rc::default(), [(adapter.bits(), Bdf::new(1, 0, 0))].into());
+        let reaches = |who| memory.device(who, Iova::new(0x8010), 4, true).is_some();
+        assert_eq!([reaches(adapter), reaches(Bdf::new(3, 5, 0)), reaches(drive)], [true, true, false]);
     }
 }

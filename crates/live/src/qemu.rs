@@ -5,8 +5,28 @@ use std::path::{Path, PathBuf};
 use machine::ComputerSetup;
 use serde_json::{Value, json};
 
+use crate::iommu;
 use crate::lockstep::places;
 use crate::server::LiveFunctionInfo;
+
+/// Whose a guest's IOMMU is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IommuOf {
+    /// QEMU's: it tells which memory a function may access. Of BARs it does not, so those of other functions are as without one.
+    Qemu,
+    /// The fabric's: requests are translated by the guest's tables.
+    Fabric,
+}
+
+/// Where the table that tells a guest of the fabric's IOMMU is.
+pub fn iommu_table(folder: &Path, host: &str) -> PathBuf {
+    folder.join(format!("{host}.dmar"))
+}
+
+/// The socket of the IOMMU's registers.
+pub fn iommu_socket(folder: &Path, host: &str) -> PathBuf {
+    folder.join(format!("{host}.iommu"))
+}
 
 /// A guest's size, and what it boots.
 #[derive(Clone, Debug)]
@@ -18,8 +38,8 @@ pub struct GuestSize {
     /// NUMA nodes, which share memory and processors equally. With more than one, each function is at that of its root port in
     /// the scenario.
     pub nodes: u32,
-    /// Whether it has a virtual IOMMU.
-    pub iommu: bool,
+    /// Its IOMMU, if it has one.
+    pub iommu: Option<IommuOf>,
     /// Whether functions are plugged and unplugged: each has a [`latch`], and QEMU a monitor at [`monitor_place`].
     pub hot_plug: bool,
     /// In lock-step: the plugin of linux/qemu_lockstep, and the time of an instruction, as of `-icount shift=`.
@@ -64,11 +84,12 @@ pub fn options(
     let name = &setup.hosts[host].name;
     let GuestSize { memory_mib, cpus, nodes, iommu, hot_plug, lockstep } = guest;
     let has_nodes = *nodes > 1;
+    let has_qemus = *iommu == Some(IommuOf::Qemu);
     let mut line: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| line.extend([option.to_owned(), value]);
     add("-name", name.clone());
     let backend = if has_nodes { "" } else { ",memory-backend=memory0" };
-    add("-machine", format!("q35{backend}{}", if *iommu { ",kernel-irqchip=split" } else { "" }));
+    add("-machine", format!("q35{backend}{}", if has_qemus { ",kernel-irqchip=split" } else { "" }));
     add("-m", format!("{memory_mib}M"));
     add("-smp", format!("{cpus},sockets={nodes}"));
     for node in 0..*nodes {
@@ -85,13 +106,26 @@ pub fn options(
     }
     // Firmware leaves devices alone that it does not boot from.
     add("-boot", "strict=on".to_owned());
-    if *iommu {
+    if has_qemus {
         add("-device", "intel-iommu,intremap=on,caching-mode=on".to_owned());
+    }
+    let folder = functions.first().and_then(|function| function.socket.parent());
+    let fabrics = folder.filter(|_| *iommu == Some(IommuOf::Fabric));
+    if let Some(folder) = fabrics {
+        let table = iommu_table(folder, name).to_string_lossy().replace(',', ",,");
+        add("-acpitable", format!("sig=DMAR,rev=1,data={table}"));
+        let socket = json!({ "type": "unix", "path": iommu_socket(folder, name).to_string_lossy() });
+        let slot = format!("{:x}.0", iommu::SLOT);
+        let driver = "vfio-user-pci";
+        let unit = json!({ "driver": driver, "bus": "pcie.0", "addr": slot, "rombar": 0, "socket": socket, "x-msg-timeout": 60_000 });
+        add("-device", unit.to_string());
     }
     for (n, function) in (1..).zip(functions.iter().filter(|function| function.host == host)) {
         let bus =
             if has_nodes { format!("node{}", u32::from(function.node) % nodes) } else { "pcie.0".to_owned() };
-        add("-device", format!("pcie-root-port,id=port{n},bus={bus},chassis={n},slot={n}"));
+        // Firmware numbers the buses below in the order of slots.
+        let place = if fabrics.is_some() { format!(",addr={n:x}.0") } else { String::new() };
+        add("-device", format!("pcie-root-port,id=port{n},bus={bus},chassis={n},slot={n}{place}"));
         let mut below = format!("port{n}");
         if *hot_plug {
             add("-device", latch(n).to_string());
@@ -110,7 +144,6 @@ pub fn options(
         }
         add("-device", device.to_string());
     }
-    let folder = functions.first().and_then(|function| function.socket.parent());
     if let Some(folder) = folder.filter(|_| *hot_plug) {
         // A comma in a value is written twice.
         let path = monitor_place(folder, name).to_string_lossy().replace(',', ",,");

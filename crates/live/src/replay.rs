@@ -368,8 +368,8 @@ impl ReplayedMemory {
 }
 
 impl OutsideMemory for ReplayedMemory {
-    fn place(&self, requester: Bdf, address: Iova, length: u32, _: bool) -> Option<u64> {
-        self.number(requester).filter(|_| self.live.device(requester, address, length).is_none())?;
+    fn place(&self, requester: Bdf, address: Iova, length: u32, writes: bool) -> Option<u64> {
+        self.number(requester).filter(|_| self.live.device(requester, address, length, writes).is_none())?;
         Some(address.get())
     }
 
@@ -394,8 +394,8 @@ impl OutsideMemory for ReplayedMemory {
         }
     }
 
-    fn device(&self, requester: Bdf, address: Iova, length: u32) -> Option<HostPhysical> {
-        self.live.device(requester, address, length)
+    fn device(&self, requester: Bdf, address: Iova, length: u32, writes: bool) -> Option<HostPhysical> {
+        self.live.device(requester, address, length, writes)
     }
 }
 

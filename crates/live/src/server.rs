@@ -14,13 +14,16 @@ use platform::pci::PciDriver;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use units::{Duration, Time};
-use vfio_user::VfioSocket;
+use vfio_user::{ServedFunction, VfioSocket};
+use wire::pcie::Bdf;
 
 use crate::driver::{LiveDriver, Present};
 use crate::function::{Attended, LiveFunction};
 use crate::hotplug::{GuestMonitors, PlugStep};
+use crate::iommu::{GuestIommu, Reach};
 use crate::lockstep::{self, GuestClock, GuestTime};
 use crate::memory::LiveMemory;
+use crate::qemu;
 use crate::recording::{FunctionRecorder, MemoryRecorder, RecordingHead, StepRecorder};
 use crate::sockets::LiveSocket;
 
@@ -171,6 +174,8 @@ pub struct ServeOptions {
     /// Whether each guest's QEMU connects with its monitor, at [`monitor_place`](crate::qemu::monitor_place), and plugs and
     /// unplugs what goes and comes.
     pub hot_plug: bool,
+    /// Whether guests have IOMMUs of the fabric; by the wall clock, and without hot-plug.
+    pub iommu: bool,
     /// What simulated time follows.
     pub clock: LiveClock,
     /// BARs that guests map write-combining, each as `FUNCTION/NUMBER`: a client does not tell how a guest maps them.
@@ -188,8 +193,103 @@ pub struct LiveOutcome {
     pub packets: Option<Capture>,
     /// All counters of all hosts.
     pub counted: Window,
+    /// What the IOMMUs of the fabric did for each function.
+    pub confined: Vec<ConfinedFunction>,
     /// Whether what was to be recorded could be written.
     pub recorded: io::Result<()>,
+}
+
+/// A function behind its guest's IOMMU.
+#[derive(Clone, Debug)]
+pub struct ConfinedFunction {
+    /// What it is called.
+    pub name: String,
+    /// Requests of it that the IOMMU stopped.
+    pub stopped: u64,
+    /// What it could access when the guest ended.
+    pub reach: Reach,
+}
+
+/// A guest's IOMMU with its socket and client.
+pub struct IommuEndpoint {
+    unit: Rc<GuestIommu>,
+    /// The functions behind it, with the guest's IDs.
+    functions: Vec<(Bdf, String)>,
+    socket: LiveSocket,
+    client: Option<VfioSocket>,
+    /// What it did for its last client.
+    done: Vec<ConfinedFunction>,
+}
+
+impl IommuEndpoint {
+    /// For a host's functions, each of which is below a root port of its own.
+    fn new(
+        folder: &Path,
+        host: &str,
+        memory: &LiveMemory,
+        functions: &[&LiveEndpoint],
+    ) -> Result<Self, LiveError> {
+        let path = qemu::iommu_socket(folder, host);
+        let socket = listen(&path)?;
+        let count = functions.len() as u8;
+        let table = qemu::iommu_table(folder, host);
+        std::fs::write(&table, GuestIommu::table(1..=count)).map_err(|problem| LiveError::Socket {
+            socket: table.display().to_string(),
+            problem,
+            remedy: "choose a folder by --sockets in which files can be made",
+        })?;
+        let guests = (1..=count).map(|bus| Bdf::new(bus, 0, 0));
+        let unit = Rc::new(GuestIommu::new(guests.clone().collect()));
+        let ids = functions.iter().zip(guests.clone());
+        let ids = ids.map(|(own, guest)| (own.function.device.address().bdf.bits(), guest)).collect();
+        memory.translate_by(Rc::clone(&unit), ids);
+        let functions = guests.zip(functions.iter().map(|own| own.info.name.clone())).collect();
+        Ok(Self { unit, functions, socket, client: None, done: Vec::new() })
+    }
+
+    /// Takes its client if it comes, and does what it asks.
+    fn attend(&mut self, once: bool) {
+        let Some(client) = &mut self.client else {
+            let come = self.socket.accept().and_then(|stream| VfioSocket::new(stream).ok());
+            if come.is_some() && once {
+                self.socket.remove();
+            }
+            self.client = come;
+            return;
+        };
+        if serve_client(client, &mut &*self.unit).is_err() {
+            self.leave();
+        }
+    }
+
+    /// The client is gone: what it had is noted.
+    fn leave(&mut self) {
+        if self.client.take().is_none() {
+            return;
+        }
+        let note = |(own, name): &(Bdf, String)| ConfinedFunction {
+            name: name.clone(),
+            stopped: self.unit.stopped(*own),
+            reach: self.unit.last_reach(*own),
+        };
+        self.done = self.functions.iter().map(note).collect();
+        self.unit.leave();
+    }
+}
+
+impl AsFd for IommuEndpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.as_ref().map_or(self.socket.as_fd(), |client| client.as_fd())
+    }
+}
+
+/// Does what a client asks, but lets others have their turn, whatever it has to say.
+fn serve_client(client: &mut VfioSocket, function: &mut dyn ServedFunction) -> io::Result<()> {
+    for _ in 0..MOST_AT_ONCE {
+        let Some(message) = client.receive()? else { break };
+        client.serve(function, message)?;
+    }
+    Ok(())
 }
 
 /// A function with its socket and client.
@@ -242,6 +342,12 @@ pub fn serve(
             endpoints.extend(self::endpoints(setup, session, host, present, &options.sockets)?);
         }
         combine(&mut endpoints, &options.combining)?;
+        let mut iommus = Vec::new();
+        for &host in live.iter().filter(|_| options.iommu) {
+            let own: Vec<&LiveEndpoint> = endpoints.iter().filter(|of| of.info.host == host).collect();
+            let name = &setup.hosts[host].name;
+            iommus.push(IommuEndpoint::new(&options.sockets, name, &hosts[host].0, &own)?);
+        }
         let recorder = match &options.recording {
             Some((path, head)) => Some(record(path, head, &endpoints, &hosts)?),
             None => None,
@@ -276,6 +382,7 @@ pub fn serve(
             session,
             hosts: &hosts,
             endpoints,
+            iommus,
             monitors,
             recorder: recorder.clone(),
             once,
@@ -290,9 +397,12 @@ pub fn serve(
         // The last lines are often those that say why it ended.
         attendance.tell_logs();
         followed?;
+        let mut iommus = attendance.iommus;
+        iommus.iter_mut().for_each(IommuEndpoint::leave);
+        let confined = iommus.into_iter().flat_map(|of| of.done).collect();
         let packets = watch.map(|watch| session.observed(watch).capture);
         let recorded = recorder.map_or(Ok(()), |recorder| recorder.finish());
-        Ok(LiveOutcome { packets, counted: session.counted(), recorded })
+        Ok(LiveOutcome { packets, counted: session.counted(), confined, recorded })
     })?
 }
 
@@ -398,6 +508,8 @@ pub struct Attendance<'a, 's> {
     hosts: &'a [(Rc<LiveMemory>, Present)],
     /// All functions of live hosts.
     pub endpoints: Vec<LiveEndpoint>,
+    /// IOMMUs of the fabric.
+    iommus: Vec<IommuEndpoint>,
     /// Their QEMUs' monitors.
     pub monitors: GuestMonitors,
     recorder: Option<Rc<StepRecorder>>,
@@ -437,16 +549,7 @@ impl Attendance<'_, '_> {
         let kernel = self.session.kernel(endpoint.info.host);
         let mut attended =
             Attended { function: &endpoint.function, kernel: &kernel, session: &*self.session };
-        let mut serve = || {
-            // Others are to have their turn, whatever one has to say.
-            for _ in 0..MOST_AT_ONCE {
-                let Some(message) = client.receive()? else { break };
-                client.serve(&mut attended, message)?;
-            }
-            Ok(())
-        };
-        let served: io::Result<()> = serve();
-        if let Err(gone) = served {
+        if let Err(gone) = serve_client(client, &mut attended) {
             attended.leave();
             endpoint.client = None;
             (self.tell)(LiveEvent::Gone(&endpoint.info, &gone));
@@ -518,13 +621,18 @@ fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Res
         let look = attendance.monitors.are_patient().then_some(Timespec { tv_sec: 1, tv_nsec: 0 });
         let timeout = timeout.into_iter().chain(look).min();
         let functions = attendance.endpoints.len();
+        let iommus = functions..functions + attendance.iommus.len();
         let fds = attendance.endpoints.iter().map(|endpoint| endpoint.as_fd());
+        let fds = fds.chain(attendance.iommus.iter().map(|own| own.as_fd()));
         let (stopped, ready) = wait(fds.chain(attendance.monitors.fds()), stop, timeout)?;
         if stopped {
             return Ok(());
         }
-        if ready.last().is_some_and(|&last| last >= functions) {
+        if ready.last().is_some_and(|&last| last >= iommus.end) {
             attendance.attend_monitors();
+        }
+        for &number in ready.iter().filter(|number| iommus.contains(number)) {
+            attendance.iommus[number - functions].attend(attendance.once);
         }
         for number in ready.into_iter().filter(|&number| number < functions) {
             attendance.attend(number);

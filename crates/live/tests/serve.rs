@@ -73,6 +73,7 @@ fn options_in(folder: &Path, clock: LiveClock) -> ServeOptions {
         sockets: folder.to_owned(),
         once: false,
         hot_plug: false,
+        iommu: false,
         clock,
         combining: Vec::new(),
         record: None,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use live::qemu::{self, GuestSize};
+use live::qemu::{self, GuestSize, IommuOf};
 use live::server::{LiveEvent, LiveFunctionInfo};
 use live::{PlugStep, ServeOptions, serve};
 use machine::ComputerSetup;
@@ -155,8 +155,11 @@ impl LiveArgs {
         }
         // A processor that halts would skip the time until its next timer, whatever devices do meanwhile.
         let idle = if guest.lockstep.is_some() { "idle=poll " } else { "" };
+        // Linux would look at it before it knows of BARs, if it could remap interrupts.
+        let iommu = if guest.iommu == Some(IommuOf::Fabric) { "intel_iommu=on intremap=off " } else { "" };
         let name = &setup.hosts[host].name;
-        let words = format!("console=ttyS0 panic=-1 quiet {idle}systemd.hostname={name} {}", self.append);
+        let words =
+            format!("console=ttyS0 panic=-1 quiet {idle}{iommu}systemd.hostname={name} {}", self.append);
         command.arg("-append").arg(words.trim_end());
         command.args(self.qemu_options.split_whitespace());
         command
@@ -275,6 +278,9 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
     check_file("--disk", arguments.disk.as_deref())?;
     check_qemu(&arguments.qemu)?;
     let guest = GuestSize { hot_plug: arguments.hot_plug, ..arguments.scene.guest()? };
+    if guest.hot_plug && guest.iommu == Some(IommuOf::Fabric) {
+        return Err(Failure::new("--iommu=fabric goes not together with --hot-plug; leave one of them out"));
+    }
     if guest.hot_plug && guest.nodes > 1 {
         return Err(Failure::new(
             "--hot-plug: QEMU plugs in slots of the first node only; leave --nodes or --hot-plug out",

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use live::iommu::Reach;
 use live::lockstep::GuestTime;
-use live::qemu::{self, GuestSize};
+use live::qemu::{self, GuestSize, IommuOf};
 use live::recording::RecordingHead;
 use live::server::LiveEvent;
 use live::{LiveClock, LiveOutcome, PlugStep, ServeOptions, serve};
@@ -57,9 +58,10 @@ pub struct LiveScene {
     /// NUMA nodes of each guest, which share its memory and processors. Devices are at the node of their slot.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=8))]
     nodes: u32,
-    /// Give each guest an IOMMU, by which it says what devices may access.
-    #[arg(long)]
-    iommu: bool,
+    /// Give each guest an IOMMU, by which it says what devices may access: of QEMU, which knows of memory only, or of the fabric,
+    /// which knows of other devices as well.
+    #[arg(long, value_enum, value_name = "WHOSE", num_args = 0..=1, default_missing_value = "qemu", require_equals = true)]
+    iommu: Option<Iommu>,
     /// What simulated time follows: the wall clock, so that times mean nothing, or the guests' instructions.
     #[arg(long, value_enum, default_value_t = Clock::Wall)]
     pub clock: Clock,
@@ -99,6 +101,13 @@ pub struct LiveScene {
 pub enum Clock {
     Wall,
     LockStep,
+}
+
+/// Whose a guest's IOMMU is.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Iommu {
+    Qemu,
+    Fabric,
 }
 
 /// The shift of an instruction's time.
@@ -161,7 +170,23 @@ impl LiveScene {
                 )));
             }
         }
-        let (memory_mib, iommu) = (self.memory, self.iommu);
+        let iommu = self.iommu.map(|whose| match whose {
+            Iommu::Qemu => IommuOf::Qemu,
+            Iommu::Fabric => IommuOf::Fabric,
+        });
+        if iommu == Some(IommuOf::Fabric) {
+            let others = [
+                (nodes > 1, "--nodes: its buses are numbered otherwise"),
+                (lockstep.is_some(), "--clock lock-step: its accesses are not timed"),
+                (self.record.is_some(), "--record: a replay does not translate"),
+            ];
+            if let Some((_, why)) = others.iter().find(|(is_so, _)| *is_so) {
+                return Err(Failure::new(format!(
+                    "--iommu=fabric goes not together with {why}; leave one of them out"
+                )));
+            }
+        }
+        let memory_mib = self.memory;
         Ok(GuestSize { memory_mib, cpus, nodes, iommu, hot_plug: false, lockstep })
     }
 
@@ -177,7 +202,8 @@ impl LiveScene {
         let recording =
             self.record.as_ref().map(|path| self.recording_head().map(|head| (path.clone(), head)));
         let (combining, recording) = (self.write_combining.clone(), recording.transpose()?);
-        Ok(ServeOptions { sockets, once, hot_plug: false, clock, combining, record, recording })
+        let iommu = self.iommu == Some(Iommu::Fabric);
+        Ok(ServeOptions { sockets, once, hot_plug: false, iommu, clock, combining, record, recording })
     }
 
     /// What a recording is of; its functions are known later.
@@ -213,6 +239,13 @@ impl LiveScene {
         }
         if self.counters {
             output::print(&output::counter_table(&seen.counted));
+            for live::server::ConfinedFunction { name, stopped, reach } in &seen.confined {
+                let reach = match reach {
+                    Reach::Everything => "nothing was translated".to_owned(),
+                    Reach::Mapped(bytes) => format!("{bytes} bytes were mapped"),
+                };
+                output::print(&format!("{name}: its IOMMU stopped {stopped} requests; at the end, {reach}"));
+            }
         }
         Ok(())
     }

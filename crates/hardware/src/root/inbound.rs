@@ -176,7 +176,7 @@ impl Inbound {
         let address = Iova::new(address);
         match outside.place(requester, address, length, writes) {
             Some(place) => timed_as(memory.bytes(), place),
-            None => outside.device(requester, address, length),
+            None => outside.device(requester, address, length, writes),
         }
     }
 

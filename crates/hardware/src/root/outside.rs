@@ -18,8 +18,9 @@ pub trait OutsideMemory {
     /// Writes for a function.
     fn write(&self, requester: Bdf, address: Iova, from: &[u8]);
 
-    /// The host's address of another function's BAR, which `requester` has at `address`; `None` if no BAR has all of the range.
-    fn device(&self, requester: Bdf, address: Iova, length: u32) -> Option<HostPhysical>;
+    /// The host's address of another function's BAR, which `requester` has at `address`; `None` if no BAR has all of the range, or the
+    /// access is not allowed.
+    fn device(&self, requester: Bdf, address: Iova, length: u32, writes: bool) -> Option<HostPhysical>;
 }
 
 /// Most bytes of a request (base spec 2.2.2).
