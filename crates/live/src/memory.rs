@@ -154,7 +154,9 @@ mod tests {
         let memory = LiveMemory::default();
         let (drive, adapter) = (Bdf::new(2, 0, 0), Bdf::new(3, 0, 0));
         memory.place_bar(drive, 0, Some(GuestBar { guest: 0x8000, host: 0x9_0000, length: 0x1000 }));
-        [drive, adapter].map(|own| memory.of(own, |_| ()));
+        for own in [drive, adapter] {
+            memory.of(own, |_| ());
+        }
         memory.translate_by(Rc::default(), [(adapter.bits(), Bdf::new(1, 0, 0))].into());
         let reaches = |who| memory.device(who, Iova::new(0x8010), 4, true).is_some();
         assert_eq!([reaches(adapter), reaches(Bdf::new(3, 5, 0)), reaches(drive)], [true, true, false]);

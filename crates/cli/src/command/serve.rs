@@ -58,9 +58,11 @@ pub struct LiveScene {
     /// NUMA nodes of each guest, which share its memory and processors. Devices are at the node of their slot.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=8))]
     nodes: u32,
-    /// Give each guest an IOMMU, by which it says what devices may access: of QEMU, which knows of memory only, or of the fabric,
-    /// which knows of other devices as well.
-    #[arg(long, value_enum, value_name = "WHOSE", num_args = 0..=1, default_missing_value = "qemu", require_equals = true)]
+    /// Give each guest an IOMMU, by which it says what devices may access.
+    ///
+    /// That of `qemu` knows of memory only, that of the `fabric` of other devices as well.
+    #[arg(long, value_enum, value_name = "WHOSE", hide_possible_values = true, num_args = 0..=1, default_missing_value = "qemu",
+        require_equals = true)]
     iommu: Option<Iommu>,
     /// What simulated time follows: the wall clock, so that times mean nothing, or the guests' instructions.
     #[arg(long, value_enum, default_value_t = Clock::Wall)]
