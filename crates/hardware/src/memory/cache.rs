@@ -223,16 +223,13 @@ impl TagArray {
     /// The first empty way in `allowed`.
     #[inline]
     fn empty_way(&self, base: usize, allowed: u32) -> Option<usize> {
-        let words = &self.words[base..base + self.ways];
-        let mut left = allowed;
-        while left != 0 {
-            let way = left.trailing_zeros() as usize;
-            if words[way] & VALID == 0 {
-                return Some(way);
-            }
-            left &= left - 1;
-        }
-        None
+        let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
+        let empty = vectors.iter().enumerate().fold(0, |empty, (number, vector)| {
+            let own = (0..).zip(vector).fold(0u32, |own, (way, &word)| own | (!word & VALID) << way);
+            empty | own << (number * LANES)
+        });
+        let empty = empty & allowed;
+        (empty != 0).then(|| empty.trailing_zeros() as usize)
     }
 
     /// Removes a line. Returns its state bits.

@@ -60,6 +60,13 @@ impl MemoryMap {
     }
 }
 
+/// Whether all bytes are 0.
+#[inline]
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|&word| u128::from_ne_bytes(word) == 0) && rest.iter().all(|&byte| byte == 0)
+}
+
 /// Contents of one host's DRAM: zero until written, allocated in units of 4 KiB.
 #[derive(Debug)]
 pub struct PhysicalMemory {
@@ -159,7 +166,7 @@ impl PhysicalMemory {
             match self.existing_mut(at) {
                 Some(chunk) => chunk[start..start + take].copy_from_slice(now),
                 // Kernels clear tables of megabytes of which a run uses a few entries.
-                None if now.iter().all(|&byte| byte == 0) => {}
+                None if is_zero(now) => {}
                 None => self.chunk_mut(at)[start..start + take].copy_from_slice(now),
             }
             rest = later;

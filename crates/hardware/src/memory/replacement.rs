@@ -139,7 +139,11 @@ impl LastUses {
 
     #[inline]
     fn oldest(&self, set: usize, allowed: u32) -> usize {
-        let last = &self.sets[set * self.pitch + 1..(set + 1) * self.pitch];
+        let last = &self.sets[set * self.pitch + 1..set * self.pitch + 1 + self.ways];
+        if allowed == u32::MAX >> (32 - self.ways) {
+            let keys = (0u32..).zip(last).map(|(way, &last)| u32::from(last) << 8 | way);
+            return keys.min().unwrap_or(0) as usize & 0xff;
+        }
         let (mut oldest, mut left) = ((u8::MAX, 0), allowed);
         while left != 0 {
             let way = left.trailing_zeros() as usize;
