@@ -26,10 +26,15 @@ fn folder(name: &str, devices: &str, plugin: &str) -> PathBuf {
 
 /// The error of `nearfar live` with further options.
 fn refused(folder: &Path, options: &str) -> String {
+    refused_with(folder, options, "TMPDIR", "/tmp")
+}
+
+/// The same with a variable of the environment.
+fn refused_with(folder: &Path, options: &str, variable: &str, value: &str) -> String {
     let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/live/nvme.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
     command.current_dir(folder).arg("live").arg(scenario).args(["--qemu", "./qemu", "--kernel", "vmlinuz"]);
-    let output = command.args(options.split_whitespace()).output().unwrap();
+    let output = command.args(options.split_whitespace()).env(variable, value).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     String::from_utf8(output.stderr).unwrap()
 }
@@ -60,4 +65,19 @@ fn what_lock_step_cannot_do_is_told() {
     assert!(refused(&folder, &format!("{lockstep} --accel kvm")).contains("which takes tcg"));
     assert!(refused(&folder, &format!("{lockstep} --instruction 3")).contains("a power of two"));
     assert!(refused(&folder, "--hot-plug --nodes 2").contains("leave --nodes or --hot-plug out"));
+}
+
+#[test]
+fn a_qemu_that_never_answers_is_told() {
+    let folder = folder("silent", "", "");
+    fs::write(folder.join("qemu"), "#!/bin/sh\necho vfio-user-pci\nexec sleep 600\n").unwrap();
+    let told = refused(&folder, "");
+    assert!(told.contains("does not answer within 20 s"), "{told}");
+}
+
+#[test]
+fn a_temporary_folder_that_is_not_there_is_told() {
+    let folder = folder("temporary", "name \"vfio-user-pci\"", "");
+    let told = refused_with(&folder, "", "TMPDIR", "/proc/none");
+    assert!(told.contains("name a folder for it by TMPDIR"), "{told}");
 }

@@ -253,7 +253,15 @@ fn an_output_is_no_source() {
     write("plan.json", "{\"writes\":[],\"notes\":[],\"kept\":1,\"applied\":false}");
     let undone = nearfar(&folder, &["place", "--root", "img", "--undo", "--undo-file", "plan.json"]);
     assert!(undone.status.code() == Some(2) && said(&undone).contains("is damaged"), "{}", said(&undone));
-    assert!(folder.join("plan.json").exists());
+    assert!(folder.join("plan.json").exists() && !folder.join("plan.lock").exists());
+    // What a host lends is read below its root, through a link too.
+    write("img/sys/bus/pci/drivers/nearfar_ntb/module", "");
+    for output in ["img/proc/cpuinfo", "here/img/proc/cpuinfo", "soft"] {
+        let kept = before();
+        let listed = nearfar(&folder, &["lend", "list", "--root", "img", "--json", output]);
+        assert_eq!(listed.status.code(), Some(2), "{output}: {}", said(&listed));
+        assert_eq!(before(), kept, "{output} was touched");
+    }
 }
 
 /// A scenario chooses the names of sockets and pages: what is called so already stays.
@@ -367,6 +375,14 @@ fn what_is_too_much_is_told() {
     assert!(many.contains("it has 20000 functions; the first 4096 are looked at"), "{many}");
     let alike = topology(function(7).repeat(20_000));
     assert!(alike.contains("more than 64 functions have this address"), "{alike}");
+    for node in 0..2_000 {
+        let node = folder.join(format!("wide/sys/devices/system/node/node{node}"));
+        fs::create_dir_all(&node).unwrap();
+        fs::write(node.join("cpulist"), "\n").unwrap();
+        fs::write(node.join("distance"), "10 ".repeat(2_000)).unwrap();
+    }
+    let wide = done(nearfar(&folder, &["inspect", "wide"]));
+    assert!(wide.contains("it has 2000 nodes; the first 256 are read"), "{wide}");
     let over = "host.a.device.0.change.controller.tags=1..1000+1";
     let sweep = ["sweep", "hosts.toml", "--over", over, "--over", "seed=1..1000+1"];
     refused(&folder, &sweep, "more than 100000 combinations");
@@ -399,10 +415,16 @@ fn a_closed_standard_output_is_told() {
     // What is watched ends with whoever watches it.
     fs::write(folder.join("numa.txt"), include_str!("../../fuzzing/corpus/survey_source/numactl.txt"))
         .unwrap();
-    let watched = "$nearfar inspect numa.txt --watch --period 0.1";
-    for end in [">&-", ">/dev/full"] {
-        let closed = shell(&folder, &format!("{watched} {end}"));
-        assert_eq!(closed.status.code(), Some(2), "{end}: {}", said(&closed));
+    fs::create_dir_all(folder.join("host/sys/bus/pci/drivers/nearfar_ntb")).unwrap();
+    for watched in ["inspect numa.txt --watch", "lend watch --root host"] {
+        for end in [">&-", "| true"] {
+            let script = format!(
+                "exec 2>told; {{ timeout 60 $nearfar {watched} --period 0.1; echo $? > status; }} {end}; cat status >&2"
+            );
+            let closed = shell(&folder, &script);
+            let status = fs::read_to_string(folder.join("status")).unwrap();
+            assert_eq!(status.trim(), "2", "{watched} {end}: {}", said(&closed));
+        }
     }
     done(nearfar(&folder, &["run", "hosts.toml", "-q", "--json", "x.json"]));
 }

@@ -309,6 +309,29 @@ fn a_masked_function_is_not_heard_and_neither_is_one_without_a_driver_nor_one_th
     assert_eq!(host.heard()[2], 1);
 }
 
+/// Between the allocation of an interrupt and its handler, a line that is active fires once.
+#[test]
+fn an_active_line_waits_for_the_handler_of_a_function_without_one() {
+    let host = host(DmaMode::Off, true);
+    let bell = host.bell(0);
+    host.run(0, move |cpu| Box::pin(async move { bell.device.free_irqs(&cpu).await }));
+    host.ring(&[0]);
+    let bell = host.bell(0);
+    host.run(0, move |cpu| {
+        Box::pin(async move { bell.irq.set(bell.device.alloc_intx(&cpu, Affinity::Spread).await.unwrap()) })
+    });
+    let before = host.interrupts()[1].1;
+    host.simulation.run_until(host.simulation.now() + Duration::from_ms(1));
+    let asked = host.interrupts()[1].1 - before;
+    assert!(asked <= 1, "the others on the line were asked {asked} times");
+    let bell = host.bell(0);
+    host.run(0, move |_| Box::pin(async move { bell.listen().unwrap() }));
+    host.simulation.run();
+    assert_eq!((host.heard()[0], host.causes()), (1, 0));
+    host.ring(&[1, 0]);
+    assert_eq!((host.heard()[..2].to_vec(), host.causes()), (vec![2, 1], 0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use kernel::Kernel;
@@ -19,7 +20,7 @@ use wire::pcie::{Bdf, IntxLine};
 
 use crate::config::{CapabilityPlaces, ConfigWish, GuestConfig, RequesterIds, VirtualIdentity};
 use crate::interrupts::{GuestInterrupts, LINE, MSI, MSIX, MaskedBy};
-use crate::memory::{GuestBar, LiveMemory};
+use crate::memory::{GuestBar, LiveMemory, is_shared};
 use crate::recording::{FunctionRecorder, ManagementAct, RecordedStep};
 
 /// Bytes of configuration space.
@@ -202,6 +203,12 @@ impl LiveFunction {
     /// The core's write-combining buffers collect what the guest stores to these BARs, each a bit.
     pub fn combine(&self, bars: u8) {
         self.combines.set(bars);
+    }
+
+    /// Whether the guest lets it access memory, and a client shares that with it; `None` as long as the guest does not.
+    pub fn has_shared_memory(&self, client: BorrowedFd<'_>) -> Option<bool> {
+        let is_master = self.config.borrow().is_master();
+        is_master.then(|| self.memory.of(self.device.address().bdf, |memory| is_shared(memory, client)))
     }
 
     /// Does what a guest asks of the host.

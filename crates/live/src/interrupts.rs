@@ -46,8 +46,6 @@ pub struct GuestInterrupts {
     has_line: bool,
     /// The kind that is told.
     connected: Cell<Option<u32>>,
-    /// The line is the function's.
-    has_taken_line: Cell<bool>,
     /// Who has masked the line, as bits.
     masked_by: Rc<Cell<u8>>,
     /// Its cause was still there when the client unmasked it.
@@ -92,8 +90,8 @@ async fn is_due(device: &PciDevice, cpu: &Cpu) -> bool {
 impl GuestInterrupts {
     /// Of a function with so many messages of a kind.
     pub fn new(device: PciDevice, messages: (u32, u32), has_line: bool) -> Self {
-        let (connected, has_taken_line, masked_by, is_again, vectors) = Default::default();
-        Self { device, messages, has_line, connected, has_taken_line, masked_by, is_again, vectors }
+        let (connected, masked_by, is_again, vectors) = Default::default();
+        Self { device, messages, has_line, connected, masked_by, is_again, vectors }
     }
 
     /// Number of vectors of a kind.
@@ -149,20 +147,23 @@ impl GuestInterrupts {
         Ok(())
     }
 
-    /// Lets messages go, and has the line from when it is unmasked for the first time. It stays active until the guest's driver has seen
-    /// to its cause, so the function is masked meanwhile.
+    /// Lets messages go, and has the line, masked until the client unmasks it.
     pub async fn connect_line(&self, cpu: &Cpu) {
-        if !self.is_connected(LINE) {
-            self.disconnect(cpu).await;
-            self.connected(LINE);
-            self.masked_by.set(self.masked_by.get() | MaskedBy::Client as u8);
+        if self.is_connected(LINE) {
+            return;
+        }
+        self.disconnect(cpu).await;
+        self.connected(LINE);
+        self.masked_by.set(self.masked_by.get() | MaskedBy::Client as u8);
+        // A host that routes none has nothing to tell.
+        if self.take_line(cpu).await.is_ok() {
+            self.apply_mask(cpu).await;
         }
     }
 
-    /// Takes the line from the host.
+    /// Takes the line from the host. It stays active until the guest's driver has seen to its cause, so the function is masked meanwhile.
     async fn take_line(&self, cpu: &Cpu) -> Result<(), Error> {
         let irq: Irq = self.device.alloc_intx(cpu, Affinity::Spread).await?;
-        self.has_taken_line.set(true);
         let device = self.device.clone();
         let (masked_by, is_again) = (Rc::clone(&self.masked_by), Rc::clone(&self.is_again));
         let vectors = Rc::clone(&self.vectors);
@@ -203,21 +204,7 @@ impl GuestInterrupts {
             return;
         }
         let masks = self.masked_by.get() != 0;
-        let is_again = !masks && is_due(&self.device, cpu).await;
-        if !self.has_taken_line.get() {
-            // The host unmasks a line when it is taken, before it has a handler: one that is active would keep a core busy.
-            match (masks, is_again) {
-                (true, _) => return,
-                (false, true) => {
-                    self.masked_by.set(MaskedBy::Client as u8);
-                    return self.vectors.raise(0, cpu.now());
-                }
-                // A host that routes none has nothing to tell.
-                (false, false) if self.take_line(cpu).await.is_err() => return,
-                (false, false) => {}
-            }
-        }
-        self.is_again.set(is_again);
+        self.is_again.set(!masks && is_due(&self.device, cpu).await);
         let word = self.device.config_read(cpu, header::COMMAND).await;
         let disable = u32::from(header::COMMAND_INTX_DISABLE);
         let command = if masks { word | disable } else { word & !disable };
@@ -227,7 +214,6 @@ impl GuestInterrupts {
     /// Lets all go.
     pub async fn disconnect(&self, cpu: &Cpu) {
         self.vectors.files.borrow_mut().clear();
-        self.has_taken_line.set(false);
         if self.connected.take().is_some() {
             self.device.free_irqs(cpu).await;
         }

@@ -2,6 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 
 use hardware::root::OutsideMemory;
@@ -85,6 +88,25 @@ impl LiveMemory {
     }
 }
 
+/// Whether a client and its devices see what the other one writes to memory: not if it is no file, and not if the client has mapped
+/// the file for itself alone. Where the client's mappings cannot be seen, a file is taken for shared.
+pub fn is_shared(memory: &ClientMemory, client: BorrowedFd<'_>) -> bool {
+    let Some(file) = memory.largest_file() else { return memory.is_empty() };
+    let process = rustix::net::sockopt::socket_peercred(client).ok();
+    let path = process.map(|process| format!("/proc/{}/maps", process.pid.as_raw_nonzero()));
+    let mappings = path.and_then(|path| fs::read_to_string(path).ok());
+    let inode = file.metadata().map(|metadata| metadata.ino()).ok();
+    mappings.zip(inode).is_none_or(|(mappings, inode)| !maps_privately(&mappings, inode))
+}
+
+/// Whether a process has mapped a file, and for itself alone (`/proc/PID/maps`: range, rights, offset, device, inode).
+fn maps_privately(mappings: &str, inode: u64) -> bool {
+    let inode = inode.to_string();
+    let words = mappings.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let mut rights = words.filter(|words| words.get(4) == Some(&&*inode)).map(|words| words[1].to_owned());
+    rights.next().is_some_and(|first| first.ends_with('p') && rights.all(|other| other.ends_with('p')))
+}
+
 impl OutsideMemory for LiveMemory {
     fn place(&self, requester: Bdf, address: Iova, length: u32, writes: bool) -> Option<u64> {
         let at = self.translated(requester, address, access_of(writes), false)?;
@@ -147,6 +169,17 @@ mod tests {
         assert_eq!([reaches(adapter, 0x8ffe, 4), reaches(adapter, 0x7fff, 1)], [None, None]);
         memory.place_bar(drive, 0, None);
         assert_eq!(reaches(adapter, 0x8010, 4), None);
+    }
+
+    #[test]
+    fn a_file_is_private_if_no_mapping_shares_it() {
+        let line = |rights: &str, inode| {
+            format!("7f00-7f10 {rights} 00000000 00:01 {inode}  /memfd:memory0 (deleted)\n")
+        };
+        assert!(maps_privately(&(line("rw-s", 8) + &line("rw-p", 7)), 7));
+        assert!(!maps_privately(&(line("rw-s", 7) + &line("rw-p", 7)), 7));
+        assert!(!maps_privately(&line("rw-p", 8), 7), "it has not mapped it yet");
+        assert!(!maps_privately("7f00-7f10 rw-p\nnonsense", 7));
     }
 
     #[test]

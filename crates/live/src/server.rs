@@ -33,6 +33,9 @@ const SLICE: Duration = Duration::from_us(200);
 /// not make up for it.
 const BEHIND: Duration = Duration::from_ms(20);
 
+/// How long the next access of a client is looked for without sleeping: to be woken up takes longer than to serve it.
+const EAGER: std::time::Duration = std::time::Duration::from_micros(100);
+
 /// Most that is done for a client before others are looked at.
 const MOST_AT_ONCE: usize = 64;
 
@@ -121,6 +124,8 @@ pub enum LiveEvent<'a> {
     Came(&'a LiveFunctionInfo),
     /// A client has gone, and why.
     Gone(&'a LiveFunctionInfo, &'a io::Error),
+    /// A client lets a function access memory that it does not share: what one of them writes, the other does not see.
+    Unshared(&'a LiveFunctionInfo),
     /// A program of a simulated host, or an event, has ended.
     Ended(&'a FinishedProgram),
     /// The kernel below a guest has logged a line, such as an error that its root port was told of.
@@ -303,6 +308,8 @@ pub struct LiveEndpoint {
     socket: LiveSocket,
     /// Its client, if one has come.
     pub client: Option<VfioSocket>,
+    /// Whether its client's memory was looked at.
+    has_checked_memory: bool,
 }
 
 impl AsFd for LiveEndpoint {
@@ -460,7 +467,14 @@ fn endpoints(
         let path = sockets.join(format!("{name}.sock"));
         let socket = listen(&path)?;
         let info = LiveFunctionInfo { host, name, socket: path, node: function.device.node().0 };
-        Ok(LiveEndpoint { info, function: Rc::clone(function), combining: 0, socket, client: None })
+        Ok(LiveEndpoint {
+            info,
+            function: Rc::clone(function),
+            combining: 0,
+            socket,
+            client: None,
+            has_checked_memory: false,
+        })
     };
     names.into_iter().zip(present.iter()).map(endpoint).collect()
 }
@@ -529,6 +543,7 @@ impl Attendance<'_, '_> {
             let come = endpoint.socket.accept().and_then(|stream| VfioSocket::new(stream).ok());
             if let Some(client) = come {
                 endpoint.client = Some(client);
+                endpoint.has_checked_memory = false;
                 if self.once {
                     endpoint.socket.remove();
                 }
@@ -549,7 +564,16 @@ impl Attendance<'_, '_> {
         let kernel = self.session.kernel(endpoint.info.host);
         let mut attended =
             Attended { function: &endpoint.function, kernel: &kernel, session: &*self.session };
-        if let Err(gone) = serve_client(client, &mut attended) {
+        let served = serve_client(client, &mut attended);
+        if !endpoint.has_checked_memory
+            && let Some(is_shared) = endpoint.function.has_shared_memory(client.as_fd())
+        {
+            endpoint.has_checked_memory = true;
+            if !is_shared {
+                (self.tell)(LiveEvent::Unshared(&endpoint.info));
+            }
+        }
+        if let Err(gone) = served {
             attended.leave();
             endpoint.client = None;
             (self.tell)(LiveEvent::Gone(&endpoint.info, &gone));
@@ -600,6 +624,7 @@ impl Attendance<'_, '_> {
 /// Lets simulated time follow the wall clock.
 fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Result<(), LiveError> {
     let mut clock = WallClock::starting(attendance.session.simulation().now());
+    let mut served_at: Option<Instant> = None;
     loop {
         let simulation = attendance.session.simulation();
         let now = simulation.now();
@@ -619,7 +644,9 @@ fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Res
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
         });
         let look = attendance.monitors.are_patient().then_some(Timespec { tv_sec: 1, tv_nsec: 0 });
-        let timeout = timeout.into_iter().chain(look).min();
+        let is_eager = served_at.is_some_and(|at| at.elapsed() < EAGER);
+        let at_once = is_eager.then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        let timeout = timeout.into_iter().chain(look).chain(at_once).min();
         let functions = attendance.endpoints.len();
         let iommus = functions..functions + attendance.iommus.len();
         let fds = attendance.endpoints.iter().map(|endpoint| endpoint.as_fd());
@@ -627,6 +654,12 @@ fn follow_wall(attendance: &mut Attendance<'_, '_>, stop: BorrowedFd<'_>) -> Res
         let (stopped, ready) = wait(fds.chain(attendance.monitors.fds()), stop, timeout)?;
         if stopped {
             return Ok(());
+        }
+        match ready.is_empty() {
+            false => served_at = Some(Instant::now()),
+            // Others may need the core, such as the client.
+            true if is_eager => rustix::thread::sched_yield(),
+            true => {}
         }
         if ready.last().is_some_and(|&last| last >= iommus.end) {
             attendance.attend_monitors();

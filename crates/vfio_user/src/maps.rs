@@ -66,6 +66,17 @@ impl ClientMemory {
         Ok(())
     }
 
+    /// The file of the largest range that has one; `None` if nothing is mapped, or no range is of a file.
+    pub fn largest_file(&self) -> Option<&File> {
+        let files = self.0.values().filter_map(|map| Some((map.size, map.file.as_ref()?)));
+        files.max_by_key(|(size, _)| *size).map(|(_, file)| file)
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Unmaps everything.
     pub fn clear(&mut self) {
         self.0.clear();

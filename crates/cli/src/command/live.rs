@@ -1,5 +1,6 @@
 //! `nearfar live`: virtual machines with a real Linux, started on a scenario's live hosts.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -60,30 +61,55 @@ pub struct LiveArgs {
     qemu_options: String,
 }
 
+fn no_temporary(what: &str, problem: &std::io::Error) -> Failure {
+    Failure::new(format!("no temporary {what} can be made: {problem}; name a folder for it by TMPDIR"))
+}
+
+/// What a QEMU says when it is started with these words, which it is not to run for long.
+fn ask_qemu(program: &Path, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Failure> {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let shown = program.display();
+    let told = tempfile::NamedTempFile::new().map_err(|problem| no_temporary("file", &problem))?;
+    let [out, err] = [told.as_file(), told.as_file()].map(|file| file.try_clone().map_err(Failure::new));
+    let mut command = Command::new(program);
+    let command = command.args(words).stdin(Stdio::null()).stdout(out?).stderr(err?);
+    let wrong = |problem| Failure::new(format!("{shown} does not start: {problem}; {QEMU_REMEDY}"));
+    let mut child = command.spawn().map_err(wrong)?;
+    let begun = Instant::now();
+    while child.try_wait().map_err(wrong)?.is_none() {
+        if begun.elapsed() > PATIENCE {
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(Failure::new(format!(
+                "{shown} does not answer within {} s when it is asked what it can do; {QEMU_REMEDY}",
+                PATIENCE.as_secs()
+            )));
+        }
+        thread::sleep(LOOK);
+    }
+    let bytes = std::fs::read(told.path()).map_err(Failure::new)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What to do without a QEMU that serves.
+const QEMU_REMEDY: &str =
+    "install QEMU 10.1 or newer (Debian: qemu-system-x86 of trixie-backports), or name one by --qemu";
+
 /// Whether a QEMU is there and knows vfio-user.
 fn check_qemu(program: &Path) -> Result<(), Failure> {
-    const REMEDY: &str =
-        "install QEMU 10.1 or newer (Debian: qemu-system-x86 of trixie-backports), or name one by --qemu";
-    let shown = program.display();
-    let ask = |words: &[&str]| {
-        let output = Command::new(program).args(words).stdin(Stdio::null()).output();
-        let output =
-            output.map_err(|problem| Failure::new(format!("{shown} does not start: {problem}; {REMEDY}")))?;
-        Ok::<_, Failure>(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-    };
-    if ask(&["-device", "help"])?.contains("vfio-user-pci") {
+    if ask_qemu(program, ["-device", "help"])?.contains("vfio-user-pci") {
         return Ok(());
     }
-    let version = ask(&["--version"])?;
+    let version = ask_qemu(program, ["--version"])?;
     let version = version.lines().next().unwrap_or("it").trim();
-    Err(Failure::new(format!("{shown} has no device `vfio-user-pci` ({version}); {REMEDY}")))
+    Err(Failure::new(format!(
+        "{} has no device `vfio-user-pci` ({version}); {QEMU_REMEDY}",
+        program.display()
+    )))
 }
 
 /// Whether a QEMU takes the plugin.
 fn check_plugin(program: &Path, plugin: &Path) -> Result<(), Failure> {
-    let output = Command::new(program).args(qemu::trial(plugin)).stdin(Stdio::null()).output();
-    let output = output.map_err(Failure::new)?;
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = ask_qemu(program, qemu::trial(plugin))?;
     if told.contains(qemu::WORKS) {
         return Ok(());
     }
@@ -295,7 +321,10 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
         check_plugin(&arguments.qemu, plugin)?;
     }
     // It is gone as soon as all QEMUs have come: nothing stays behind then, whoever is killed.
-    let folder = tempfile::Builder::new().prefix("nearfar-").tempdir().map_err(Failure::new)?;
+    let folder = tempfile::Builder::new()
+        .prefix("nearfar-")
+        .tempdir()
+        .map_err(|problem| no_temporary("folder", &problem))?;
     let options =
         ServeOptions { hot_plug: guest.hot_plug, ..arguments.scene.options(folder.path().to_owned(), true)? };
     let (mut folder, mut awaited) = (Some(folder), 0);
@@ -304,7 +333,9 @@ pub fn run(common: &Common, arguments: &LiveArgs) -> Result<ExitCode, Failure> {
     let served = serve(&setup, &options, stop.as_fd(), |event| {
         let is_wrong = matches!(
             event,
-            LiveEvent::Unmonitored { .. } | LiveEvent::Plug { step: PlugStep::Refused(_), .. }
+            LiveEvent::Unmonitored { .. }
+                | LiveEvent::Unshared(_)
+                | LiveEvent::Plug { step: PlugStep::Refused(_), .. }
         );
         if common.verbose || is_wrong || matches!(event, LiveEvent::Clocked(_)) {
             tell(&setup, &event);

@@ -265,6 +265,11 @@ pub fn tell(setup: &ComputerSetup, event: &LiveEvent<'_>) {
             };
             output::complain(&format!("{}: the client has gone: {why}", function.name));
         }
+        LiveEvent::Unshared(function) => output::complain(&format!(
+            "{}: its client does not share its memory, so neither sees what the other writes there: give QEMU \
+             `-machine memory-backend=memory0 -object memory-backend-memfd,id=memory0,size=...,share=on`",
+            function.name
+        )),
         LiveEvent::Plug { function, step } => {
             let what = match step {
                 PlugStep::Asked => "it is gone: its guest is asked to let it go".to_owned(),

@@ -65,8 +65,19 @@ pub fn note_unwritten(written: io::Result<()>) {
 /// # Errors
 /// If it cannot be written, or whoever read it has gone.
 pub fn is_heard() -> Result<(), Failure> {
+    note_unwritten(crate::closed::check().and_then(|()| has_reader()));
     let has_left = HAS_LEFT.get().map(|()| Failure::new("nobody reads the standard output any more"));
     unwritten().or(has_left).map_or(Ok(()), Err)
+}
+
+/// Fails if whoever read the standard output has closed it, also when there was nothing to print since.
+fn has_reader() -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = io::stdout();
+    let mut looked_at = [PollFd::new(&out, PollFlags::empty())];
+    poll(&mut looked_at, Some(&Timespec::default()))?;
+    let gone = looked_at[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
+    if gone { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
 }
 
 /// The error of standard output, if any.

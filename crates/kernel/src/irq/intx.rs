@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use platform::cpu::Cpu;
+use platform::cpu::{Cpu, CpuId};
 use wire::pcie::IntxLine;
 
 use super::Line;
@@ -20,11 +20,20 @@ pub(crate) struct Intx {
     members: RefCell<Vec<Rc<Line>>>,
     /// It has fired, and the controller holds back the next message.
     serving: Cell<bool>,
+    /// No handler knew why it fired last.
+    unexplained: Cell<bool>,
 }
 
 impl Intx {
     pub(super) fn new(line: IntxLine, own: Rc<Line>, cores: Rc<Cores>) -> Self {
-        Self { line, own, cores, members: RefCell::default(), serving: Cell::new(false) }
+        Self {
+            line,
+            own,
+            cores,
+            members: RefCell::default(),
+            serving: Cell::new(false),
+            unexplained: Cell::new(false),
+        }
     }
 
     /// Interrupts of the functions on the line.
@@ -40,7 +49,7 @@ impl Intx {
     pub fn leave(&self, cpu: &Cpu, member: &Line) -> bool {
         self.members.borrow_mut().retain(|other| other.irq != member.irq);
         // Its handler thread will not run any more.
-        self.end_if_done(cpu);
+        self.end_if_done(cpu.id());
         self.members.borrow().is_empty()
     }
 
@@ -49,15 +58,23 @@ impl Intx {
         self.members.borrow_mut().clear();
     }
 
-    pub(super) fn begin(&self) {
+    /// It has fired: each handler finds out whether its function has a cause. Returns whether one had.
+    pub(super) fn serve(&self, cpu: &Cpu) -> bool {
         self.serving.set(true);
+        let mut is_handled = false;
+        self.members().iter().for_each(|member| is_handled |= member.call(cpu));
+        self.unexplained.set(!is_handled);
+        is_handled
     }
 
-    /// Unmasks the line unless a handler thread still has to run.
-    pub(super) fn end_if_done(&self, cpu: &Cpu) {
-        if self.serving.get() && !self.members.borrow().iter().any(|member| member.is_in_thread()) {
+    /// Unmasks the line unless a handler thread still has to run. A line that is active for a function without a handler waits for
+    /// that, or would keep a core busy.
+    pub(super) fn end_if_done(&self, core: CpuId) {
+        let is_awaited =
+            |member: &Rc<Line>| member.is_in_thread() || (self.unexplained.get() && !member.has_handler());
+        if self.serving.get() && !self.members.borrow().iter().any(is_awaited) {
             self.serving.set(false);
-            self.cores.ground.end_line(cpu.id(), self.line);
+            self.cores.ground.end_line(core, self.line);
         }
     }
 }

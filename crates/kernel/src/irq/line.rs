@@ -122,6 +122,11 @@ impl Line {
         Ok(())
     }
 
+    /// Whether it has a handler.
+    pub(super) fn has_handler(&self) -> bool {
+        self.handler.borrow().is_some()
+    }
+
     /// Removes the handler.
     pub(super) fn free(&self) {
         *self.handler.borrow_mut() = None;
@@ -205,7 +210,7 @@ impl Line {
         self.in_thread.set(false);
         if let Some(intx) = &self.intx {
             cpu.sync().await;
-            intx.end_if_done(cpu);
+            intx.end_if_done(cpu.id());
         }
     }
 }

@@ -240,6 +240,10 @@ impl Irqs {
         if let Some(thread) = thread {
             line.start_thread(&self.tasks, thread);
         }
+        // The line may have waited for it.
+        if let Some(intx) = line.intx() {
+            intx.end_if_done(line.arrives_at().0);
+        }
         Ok(())
     }
 
@@ -271,7 +275,7 @@ impl Irqs {
                 context.cycles(Part::Irq, costs.irq_exit);
                 cpu.sync().await;
                 if let Some(intx) = served {
-                    intx.end_if_done(&cpu);
+                    intx.end_if_done(id);
                 }
             }
             core.lower(Level::Hardirq);
@@ -327,13 +331,7 @@ impl Irqs {
         self.settle(&line, id, vector);
         let is_handled = match &intx {
             None => line.call(cpu),
-            // Each handler finds out whether its function has a cause.
-            Some(intx) => {
-                intx.begin();
-                let mut is_handled = false;
-                intx.members().iter().for_each(|member| is_handled |= member.call(cpu));
-                is_handled
-            }
+            Some(intx) => intx.serve(cpu),
         };
         self.count(|c| if is_handled { c.handled += 1 } else { c.unhandled += 1 });
         intx

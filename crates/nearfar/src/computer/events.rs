@@ -178,10 +178,7 @@ impl<'a> Events<'a> {
         known.sort_by_key(|known| std::cmp::Reverse(alike(known)));
         known.truncate(8);
         let message = format!("host `{}` has no counter `{}`", setup.name, name.value);
-        let help = format!(
-            "there are {} and others; `nearfar run --counters` shows all that change",
-            known.join(", ")
-        );
+        let help = format!("there are {} and others; `--counters` shows all that change", known.join(", "));
         Err(ComputerError::Files(name.complaint(message, Some(help))))
     }
 
