@@ -1,6 +1,7 @@
 //! Access to a borrowed function.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use drivers::ntb::Mapping;
@@ -13,13 +14,12 @@ use platform::pci::BarRange;
 use units::Iova;
 use wire::pcie::Bdf;
 
-use crate::lender::MESSAGES;
+use crate::host::{LocalHost, MESSAGES};
 use crate::message::{Peer, Reply, Request};
-use crate::service::Service;
 
 /// A borrowed function's backend: configuration accesses by messages, everything else through windows.
 pub(crate) struct BorrowedBackend {
-    pub service: Weak<Service>,
+    pub host: Weak<LocalHost>,
     /// The lender, and the function's BDF there.
     pub node: u8,
     pub function: Bdf,
@@ -36,7 +36,12 @@ pub(crate) struct BorrowedBackend {
     pub messages: u64,
     /// Other functions that it can access.
     pub peers: Peers,
+    /// Functions that are lost, by lender and BDF there.
+    pub lost: LostFunctions,
 }
+
+/// Functions revoked, or whose lender is gone, while being borrowed, by lender and BDF there.
+pub(crate) type LostFunctions = Rc<RefCell<BTreeSet<(u8, Bdf)>>>;
 
 /// BARs of other borrowed functions that a function can access.
 pub(crate) type Peers = Rc<RefCell<Vec<PeerBar>>>;
@@ -54,8 +59,9 @@ pub(crate) struct PeerBar {
 
 impl BorrowedBackend {
     async fn ask(&self, cpu: &Cpu, request: Request) -> Result<Reply, Error> {
-        match self.service.upgrade().filter(|service| !service.is_lost(self.node, self.function)) {
-            Some(service) => service.ask(cpu, self.node, request).await,
+        let is_lost = self.lost.borrow().contains(&(self.node, self.function));
+        match self.host.upgrade().filter(|_| !is_lost) {
+            Some(host) => host.ask(cpu, self.node, request).await,
             None => Err(Error::NoDevice),
         }
     }

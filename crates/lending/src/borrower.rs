@@ -1,7 +1,7 @@
 //! Functions that this host has borrowed.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drivers::ntb::Mapping;
@@ -11,10 +11,10 @@ use platform::cpu::Cpu;
 use platform::sync::Semaphore;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
-use crate::backend::{BorrowedBackend, PeerBar, Peers};
+use crate::backend::{BorrowedBackend, LostFunctions, PeerBar, Peers};
+use crate::host::LocalHost;
 use crate::lender::LENDER;
 use crate::message::{Bars, Peer, Reply, Request, Terms};
-use crate::service::Service;
 
 /// A borrowed function.
 #[derive(Clone)]
@@ -34,15 +34,14 @@ struct Borrowed {
 /// Borrowed functions by lender and BDF there; `None` while being borrowed.
 pub(crate) struct Borrower {
     all: RefCell<BTreeMap<(u8, Bdf), Option<Borrowed>>>,
-    /// Functions revoked, or whose lender is gone, while being borrowed.
-    lost: RefCell<BTreeSet<(u8, Bdf)>>,
+    lost: LostFunctions,
     /// Serialises borrowing and returning, so that each sees all other functions to join or part.
     turn: Semaphore,
 }
 
 impl Default for Borrower {
     fn default() -> Self {
-        Self { all: RefCell::default(), lost: RefCell::default(), turn: Semaphore::new(1) }
+        Self { all: RefCell::default(), lost: LostFunctions::default(), turn: Semaphore::new(1) }
     }
 }
 
@@ -81,7 +80,7 @@ impl Borrower {
     pub async fn borrow(
         &self,
         cpu: &Cpu,
-        service: &Rc<Service>,
+        host: &Rc<LocalHost>,
         (node, function): (u8, Bdf),
     ) -> Result<FunctionAddress, Error> {
         if self.all.borrow().contains_key(&(node, function)) {
@@ -90,7 +89,7 @@ impl Borrower {
         self.all.borrow_mut().insert((node, function), None);
         self.lost.borrow_mut().remove(&(node, function));
         self.turn.acquire().await;
-        let borrowed = self.borrow_alone(cpu, service, (node, function)).await;
+        let borrowed = self.borrow_alone(cpu, host, (node, function)).await;
         self.turn.release();
         borrowed
     }
@@ -98,25 +97,24 @@ impl Borrower {
     async fn borrow_alone(
         &self,
         cpu: &Cpu,
-        service: &Rc<Service>,
+        host: &Rc<LocalHost>,
         (node, function): (u8, Bdf),
     ) -> Result<FunctionAddress, Error> {
-        let window = service.window();
-        let asked =
-            service.ask(cpu, node, Request::Borrow { function, window, payload: service.payload() }).await;
+        let window = host.window;
+        let asked = host.ask(cpu, node, Request::Borrow { function, window, payload: host.payload() }).await;
         let terms = match asked {
             Ok(Reply::Lent(terms)) => Ok(terms),
             Ok(_) => Err(Error::Io),
             Err(error) => Err(error),
         };
         let added = match terms {
-            Ok(terms) => self.add(cpu, service, (node, function), &terms).await,
+            Ok(terms) => self.add(cpu, host, (node, function), &terms).await,
             Err(error) => Err(error),
         };
         match added {
             Ok(borrowed) => {
                 if self.lost.borrow_mut().remove(&(node, function)) {
-                    self.give_back_alone(cpu, service, (node, function), (borrowed, true)).await?;
+                    self.give_back_alone(cpu, host, (node, function), (borrowed, true)).await?;
                     return Err(Error::NoDevice);
                 }
                 self.all.borrow_mut().insert((node, function), Some(borrowed));
@@ -126,7 +124,7 @@ impl Borrower {
                 self.all.borrow_mut().remove(&(node, function));
                 let is_lost = self.lost.borrow_mut().remove(&(node, function));
                 if terms.is_ok() && !is_lost {
-                    let _ = service.ask(cpu, node, Request::Return { function }).await;
+                    let _ = host.ask(cpu, node, Request::Return { function }).await;
                 }
                 Err(error)
             }
@@ -146,11 +144,11 @@ impl Borrower {
     async fn add(
         &self,
         cpu: &Cpu,
-        service: &Rc<Service>,
+        host: &Rc<LocalHost>,
         (node, function): (u8, Bdf),
         terms: &Terms,
     ) -> Result<Borrowed, Error> {
-        let (adapter, kernel) = (&service.adapter, service.kernel().ok_or(Error::NoDevice)?);
+        let (adapter, kernel) = (&host.adapter, host.kernel().ok_or(Error::NoDevice)?);
         let alias = adapter.add_remote(cpu, node, terms.place)?;
         let mut borrowed = Borrowed {
             place: terms.place,
@@ -167,23 +165,24 @@ impl Borrower {
             match adapter.map(cpu, node, at, length) {
                 Ok(mapping) => *own = Some(mapping),
                 Err(error) => {
-                    borrowed.end(cpu, service);
+                    borrowed.end(cpu, host);
                     return Err(error);
                 }
             }
         }
         let own = adapter.address();
         let way = BorrowedBackend {
-            service: Rc::downgrade(service),
+            host: Rc::downgrade(host),
             node,
             function,
             alias,
             adapter: own.bdf,
             root: kernel.root_port_of(own).unwrap_or_default(),
             bars: borrowed.bars,
-            window: (terms.window, service.window()),
+            window: (terms.window, host.window),
             messages: terms.messages,
             peers: Rc::clone(&borrowed.peers),
+            lost: Rc::clone(&self.lost),
         };
         let me = Peer { node, function };
         for (peer, other) in self.others(me) {
@@ -191,27 +190,27 @@ impl Borrower {
                 if self.is_lost((node, function)) {
                     break;
                 }
-                if let Err(error) = join(cpu, service, from, to).await {
-                    service.log(format!(
+                if let Err(error) = join(cpu, host, from, to).await {
+                    host.log(format!(
                         "{function} of node {node} and {peer:?} cannot access each other: {error}"
                     ));
                 }
             }
         }
-        borrowed.own = admit_own(cpu, service, &kernel, me).await;
+        borrowed.own = admit_own(cpu, host, &kernel, me).await;
         let added = kernel.add_function(address(node, function), Rc::new(way)).await;
         if added.is_err() {
-            borrowed.end(cpu, service);
-            self.part(cpu, service, me).await;
+            borrowed.end(cpu, host);
+            self.part(cpu, host, me).await;
         }
         added.map(|()| borrowed)
     }
 
     /// Parts a function from all other borrowed functions, as another host may borrow it next.
-    async fn part(&self, cpu: &Cpu, service: &Service, me: Peer) {
+    async fn part(&self, cpu: &Cpu, host: &LocalHost, me: Peer) {
         for (peer, other) in self.others(me) {
             other.peers.borrow_mut().retain(|bar| bar.peer != me);
-            let _ = service.ask(cpu, peer.node, Request::Part { function: peer.function, peer: me }).await;
+            let _ = host.ask(cpu, peer.node, Request::Part { function: peer.function, peer: me }).await;
         }
     }
 
@@ -223,7 +222,7 @@ impl Borrower {
     }
 
     /// Whether a function was revoked while being borrowed.
-    pub fn is_lost(&self, of: (u8, Bdf)) -> bool {
+    fn is_lost(&self, of: (u8, Bdf)) -> bool {
         self.lost.borrow().contains(&of)
     }
 
@@ -231,12 +230,12 @@ impl Borrower {
     ///
     /// # Errors
     /// As of the kernel.
-    pub async fn revoke(&self, cpu: &Cpu, service: &Service, of: (u8, Bdf)) -> Result<(), Error> {
+    pub async fn revoke(&self, cpu: &Cpu, host: &LocalHost, of: (u8, Bdf)) -> Result<(), Error> {
         if matches!(self.all.borrow().get(&of), Some(None)) {
             self.lost.borrow_mut().insert(of);
             return Ok(());
         }
-        self.give_back(cpu, service, of, true).await
+        self.give_back(cpu, host, of, true).await
     }
 
     /// Removes a function, and returns it to the lender unless that has `gone`.
@@ -246,7 +245,7 @@ impl Borrower {
     pub async fn give_back(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (node, function): (u8, Bdf),
         gone: bool,
     ) -> Result<(), Error> {
@@ -256,7 +255,7 @@ impl Borrower {
         };
         let borrowed = taken.ok_or(Error::Invalid)?;
         self.turn.acquire().await;
-        let given = self.give_back_alone(cpu, service, (node, function), (borrowed, gone)).await;
+        let given = self.give_back_alone(cpu, host, (node, function), (borrowed, gone)).await;
         self.turn.release();
         given
     }
@@ -264,19 +263,19 @@ impl Borrower {
     async fn give_back_alone(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (node, function): (u8, Bdf),
         (borrowed, gone): (Borrowed, bool),
     ) -> Result<(), Error> {
-        let removed = match service.kernel() {
+        let removed = match host.kernel() {
             Some(kernel) => kernel.remove_function(address(node, function), gone).await,
             None => Ok(()),
         };
-        borrowed.end(cpu, service);
-        self.part(cpu, service, Peer { node, function }).await;
+        borrowed.end(cpu, host);
+        self.part(cpu, host, Peer { node, function }).await;
         let returned = match gone {
             true => Ok(()),
-            false => service.ask(cpu, node, Request::Return { function }).await.map(drop),
+            false => host.ask(cpu, node, Request::Return { function }).await.map(drop),
         };
         self.all.borrow_mut().remove(&(node, function));
         self.lost.borrow_mut().remove(&(node, function));
@@ -287,7 +286,7 @@ impl Borrower {
 /// Lets a borrowed function access another: at its lender, or through a window from its lender to the other's.
 async fn join(
     cpu: &Cpu,
-    service: &Service,
+    host: &LocalHost,
     (from, source): (Peer, &Borrowed),
     (to, target): (Peer, &Borrowed),
 ) -> Result<(), Error> {
@@ -300,11 +299,11 @@ async fn join(
         false => {
             let (place, payload) = (source.place, source.payload);
             let admit = Request::Admit { function: to.function, peer: from, place, payload };
-            bars(service.ask(cpu, to.node, admit).await?)?
+            bars(host.ask(cpu, to.node, admit).await?)?
         }
     };
     let request = Request::Join { function: from.function, peer: to, bars: there };
-    let reached = bars(service.ask(cpu, from.node, request).await?)?;
+    let reached = bars(host.ask(cpu, from.node, request).await?)?;
     let both = target.bars.iter().zip(reached).filter(|(_, (_, length))| *length > 0);
     let found =
         both.filter_map(|(own, (there, length))| Some(PeerBar { peer: to, at: (*own)?.at, length, there }));
@@ -314,8 +313,8 @@ async fn join(
 
 /// Lets functions of this host that have a driver access a borrowed one, through the windows of its BARs. Returns
 /// their table entries. They get at most half of a table; others cannot access it.
-async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer) -> Vec<u8> {
-    let (adapter, mut places) = (&service.adapter, Vec::new());
+async fn admit_own(cpu: &Cpu, host: &LocalHost, kernel: &Kernel, borrowed: Peer) -> Vec<u8> {
+    let (adapter, mut places) = (&host.adapter, Vec::new());
     let here = adapter.address();
     let has_driver = |driver: Option<&str>| driver.is_some_and(|name| name != LENDER);
     let is_own = |f: &FunctionInfo| f.segment == here.segment && f.bdf != here.bdf && f.buses.is_none();
@@ -323,17 +322,17 @@ async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer
         let place =
             if adapter.is_half_full() { Err(Error::NoSpace) } else { adapter.add_local(cpu, own.bdf) };
         let Ok(place) = place else {
-            service.log(format!("{} gets no entry in the adapter's requester table", own.bdf));
+            host.log(format!("{} gets no entry in the adapter's requester table", own.bdf));
             break;
         };
-        let peer = Peer { node: service.node(), function: own.bdf };
+        let peer = Peer { node: host.node(), function: own.bdf };
         let payload = own.max_payload as u16;
         let admit = Request::Admit { function: borrowed.function, peer, place, payload };
-        match service.ask(cpu, borrowed.node, admit).await {
+        match host.ask(cpu, borrowed.node, admit).await {
             Ok(_) => places.push(place),
             Err(error) => {
                 adapter.remove_local(cpu, place);
-                service.log(format!("{} cannot access {borrowed:?}: {error}", own.bdf));
+                host.log(format!("{} cannot access {borrowed:?}: {error}", own.bdf));
             }
         }
     }
@@ -341,11 +340,11 @@ async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer
 }
 
 impl Borrowed {
-    fn end(&self, cpu: &Cpu, service: &Service) {
-        self.own.iter().for_each(|&place| service.adapter.remove_local(cpu, place));
+    fn end(&self, cpu: &Cpu, host: &LocalHost) {
+        self.own.iter().for_each(|&place| host.adapter.remove_local(cpu, place));
         for mapping in self.bars.iter().flatten() {
-            service.adapter.unmap(cpu, *mapping);
+            host.adapter.unmap(cpu, *mapping);
         }
-        service.adapter.remove_remote(cpu, self.alias);
+        host.adapter.remove_remote(cpu, self.alias);
     }
 }

@@ -11,22 +11,25 @@
 //! |---|---|
 //! | `message` | format of messages between services |
 //! | `mail` | transport of messages: shared memory and doorbells |
+//! | `host` | this host, as what it lends and borrows uses it |
 //! | `service` | a host's service, and its reaction when a neighbour goes |
 //! | `lender` | functions to lend, and their leases |
 //! | `borrower` | borrowed functions |
 //! | `mediated` | functions borrowed by guests |
 //! | `doorbell` | doorbell bits for guests' interrupts |
-//! | `way` | access to a borrowed function, for the kernel and the driver's DMA API |
+//! | `backend` | access to a borrowed function, for the kernel and the driver's DMA API |
 
 mod backend;
 mod borrower;
 mod doorbell;
+mod host;
 mod lender;
 mod mail;
 mod mediated;
 mod message;
 mod service;
 
+pub use host::LendingParams;
 pub use lender::{LenderDriver, Offers};
 pub use mediated::Mediated;
-pub use service::{Counters, Lendable, LendingParams, Service};
+pub use service::{Counters, Lendable, Service};

@@ -23,9 +23,8 @@ use wire::pcie::config::caps::{Walk, id};
 use wire::pcie::config::{header, pcie_cap};
 
 use crate::doorbell::Heard;
-use crate::lender::{HIGH_MEMORY, LOW_MEMORY};
+use crate::host::{HIGH_MEMORY, LOW_MEMORY, LocalHost};
 use crate::message::{BarMapping, Bars, Forwarding, Peer, Reply, Request, Terms};
-use crate::service::Service;
 
 /// Unit in which guest memory is pinned: a page of its tables.
 const PIECE: u64 = 2 << 20;
@@ -49,14 +48,14 @@ impl Default for OneAtATime {
 impl AllMediated {
     /// Adds a function of another node.
     pub async fn add(
-        &self,
+        self: &Rc<Self>,
         cpu: &Cpu,
-        service: &Rc<Service>,
+        host: &Rc<LocalHost>,
         of: Peer,
         memory: Rc<GuestMemory>,
         eventfd: u64,
     ) -> Result<Rc<Mediated>, Error> {
-        let mediated = Mediated::new(cpu, service, of, memory, eventfd).await?;
+        let mediated = Mediated::new(cpu, (host, self), of, memory, eventfd).await?;
         self.all.borrow_mut().push(Rc::clone(&mediated));
         Ok(mediated)
     }
@@ -117,7 +116,9 @@ struct BorrowedFunction {
 /// A function of another node that a guest has or may have.
 pub struct Mediated {
     me: Weak<Self>,
-    service: Weak<Service>,
+    host: Weak<LocalHost>,
+    /// All of this host.
+    all: Weak<AllMediated>,
     of: Peer,
     identity: Identity,
     bars: Bars,
@@ -135,17 +136,16 @@ pub struct Mediated {
 impl Mediated {
     async fn new(
         cpu: &Cpu,
-        service: &Rc<Service>,
+        (host, all): (&Rc<LocalHost>, &Rc<AllMediated>),
         of: Peer,
         memory: Rc<GuestMemory>,
         eventfd: u64,
     ) -> Result<Rc<Self>, Error> {
-        let read = async |register| match service.ask(cpu, of.node, inspect(of, register)).await? {
+        let read = async |register| match host.ask(cpu, of.node, inspect(of, register)).await? {
             Reply::Value(value) => Ok(value),
             _ => Err(Error::Io),
         };
-        let Reply::Bars(bars) =
-            service.ask(cpu, of.node, Request::Describe { function: of.function }).await?
+        let Reply::Bars(bars) = host.ask(cpu, of.node, Request::Describe { function: of.function }).await?
         else {
             return Err(Error::Io);
         };
@@ -157,7 +157,8 @@ impl Mediated {
         }
         Ok(Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            service: Rc::downgrade(service),
+            host: Rc::downgrade(host),
+            all: Rc::downgrade(all),
             of,
             identity,
             bars,
@@ -175,40 +176,40 @@ impl Mediated {
     }
 
     async fn ask(&self, cpu: &Cpu, request: Request) -> Result<Reply, Error> {
-        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let host = self.host.upgrade().ok_or(Error::NoDevice)?;
         match self.is_lost.get() {
             true => Err(Error::NoDevice),
-            false => service.ask(cpu, self.of.node, request).await,
+            false => host.ask(cpu, self.of.node, request).await,
         }
     }
 
     /// Borrows it for the guest.
     async fn borrow(&self, cpu: &Cpu) -> Result<(), Error> {
-        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let host = self.host.upgrade().ok_or(Error::NoDevice)?;
         let function = self.of.function;
-        let payload = service.payload();
-        let asked = service.ask(cpu, self.of.node, Request::BorrowForGuest { function, payload }).await;
+        let payload = host.payload();
+        let asked = host.ask(cpu, self.of.node, Request::BorrowForGuest { function, payload }).await;
         // The hypervisor takes this error as "cannot be reset on its own".
         let asked =
             asked.map_err(|error| if error == Error::NotSupported { Error::NotPermitted } else { error })?;
         let Reply::Lent(terms) = asked else { return Err(Error::Io) };
-        let mapped = self.map_bars(cpu, &service, &terms);
+        let mapped = self.map_bars(cpu, &host, &terms);
         match mapped {
             Ok(borrowed) => {
                 *self.borrowed.borrow_mut() = Some(borrowed);
                 self.is_lost.set(false);
-                service.beat();
+                host.leased();
                 Ok(())
             }
             Err(error) => {
-                let _ = service.ask(cpu, self.of.node, Request::Return { function }).await;
+                let _ = host.ask(cpu, self.of.node, Request::Return { function }).await;
                 Err(error)
             }
         }
     }
 
-    fn map_bars(&self, cpu: &Cpu, service: &Service, terms: &Terms) -> Result<BorrowedFunction, Error> {
-        let adapter = &service.adapter;
+    fn map_bars(&self, cpu: &Cpu, host: &LocalHost, terms: &Terms) -> Result<BorrowedFunction, Error> {
+        let adapter = &host.adapter;
         let alias = adapter.add_remote(cpu, self.of.node, terms.place)?;
         let mut borrowed = BorrowedFunction {
             place: terms.place,
@@ -227,7 +228,7 @@ impl Mediated {
             match adapter.map(cpu, self.of.node, at, length) {
                 Ok(mapping) => *own = Some(mapping),
                 Err(error) => {
-                    self.release(cpu, service, borrowed);
+                    self.release(cpu, host, borrowed);
                     return Err(error);
                 }
             }
@@ -237,19 +238,19 @@ impl Mediated {
 
     /// Pins the guest's memory and opens it to the function.
     async fn open(&self, cpu: &Cpu) -> Result<(), Error> {
-        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let host = self.host.upgrade().ok_or(Error::NoDevice)?;
         let alias = match &*self.borrowed.borrow() {
             Some(borrowed) if borrowed.opened.is_none() => borrowed.alias,
             Some(_) => return Ok(()),
             None => return Err(Error::NoDevice),
         };
-        let kernel = service.kernel().ok_or(Error::NoDevice)?;
+        let kernel = host.kernel().ok_or(Error::NoDevice)?;
         let mut opened = Opened::default();
-        let filled = opened.fill(cpu, &service, &kernel, &self.memory, alias);
+        let filled = opened.fill(cpu, &host, &kernel, &self.memory, alias);
         let (at, low, high) = match filled {
             Ok(found) => found,
             Err(error) => {
-                opened.close(cpu, &service, &self.memory);
+                opened.close(cpu, &host, &self.memory);
                 return Err(error);
             }
         };
@@ -260,7 +261,7 @@ impl Mediated {
             _ => Some(opened),
         };
         if let Some(unused) = unused {
-            unused.close(cpu, &service, &self.memory);
+            unused.close(cpu, &host, &self.memory);
         }
         asked.map(drop)
     }
@@ -268,21 +269,21 @@ impl Mediated {
     /// Stops its interrupts on this host.
     fn silence(&self) {
         let bits = self.borrowed.borrow_mut().as_mut().and_then(|borrowed| borrowed.bits.take());
-        if let (Some(bits), Some(service)) = (bits, self.service.upgrade()) {
-            service.doorbell.give(bits);
+        if let (Some(bits), Some(host)) = (bits, self.host.upgrade()) {
+            host.doorbell.give(bits);
         }
     }
 
     /// Frees all resources on this host.
-    fn release(&self, cpu: &Cpu, service: &Service, borrowed: BorrowedFunction) {
+    fn release(&self, cpu: &Cpu, host: &LocalHost, borrowed: BorrowedFunction) {
         if let Some(opened) = borrowed.opened {
-            opened.close(cpu, service, &self.memory);
+            opened.close(cpu, host, &self.memory);
         }
-        borrowed.bits.into_iter().for_each(|bits| service.doorbell.give(bits));
+        borrowed.bits.into_iter().for_each(|bits| host.doorbell.give(bits));
         for mapping in borrowed.bars.into_iter().flatten() {
-            service.adapter.unmap(cpu, mapping);
+            host.adapter.unmap(cpu, mapping);
         }
-        service.adapter.remove_remote(cpu, borrowed.alias);
+        host.adapter.remove_remote(cpu, borrowed.alias);
     }
 
     /// The lender has revoked it or is gone: ends access in both directions. Its windows stay allocated until the
@@ -294,33 +295,33 @@ impl Mediated {
         self.is_lost.set(true);
         self.silence();
         self.told.take().into_iter().for_each(|told| told());
-        let Some(service) = self.service.upgrade() else { return };
+        let Some(host) = self.host.upgrade() else { return };
         let mut borrowed = self.borrowed.borrow_mut();
         let Some(borrowed) = borrowed.as_mut() else { return };
         if let Some(opened) = borrowed.opened.take() {
-            opened.close(cpu, &service, &self.memory);
+            opened.close(cpu, &host, &self.memory);
         }
-        borrowed.bars.iter().flatten().for_each(|mapping| service.adapter.sever(cpu, *mapping));
-        service.log(format!("{} of node {} was revoked from its guest", self.of.function, self.of.node));
+        borrowed.bars.iter().flatten().for_each(|mapping| host.adapter.sever(cpu, *mapping));
+        host.log(format!("{} of node {} was revoked from its guest", self.of.function, self.of.node));
     }
 
     /// Returns it to the lender.
     async fn give_back(&self, cpu: &Cpu) {
-        let Some(service) = self.service.upgrade() else { return };
+        let Some(host) = self.host.upgrade() else { return };
         if self.is_borrowed() {
             // The lender first, so that the function stops its requests before its windows are removed.
             let _ = self.ask(cpu, Request::Return { function: self.of.function }).await;
         }
         let borrowed = self.borrowed.borrow_mut().take();
         if let Some(borrowed) = borrowed {
-            self.release(cpu, &service, borrowed);
+            self.release(cpu, &host, borrowed);
         }
         self.is_lost.set(false);
     }
 
     /// Other mediated functions of the same guest.
-    fn others(&self, service: &Service) -> Vec<Rc<Self>> {
-        let all = service.mediated.all.borrow();
+    fn others(&self, all: &AllMediated) -> Vec<Rc<Self>> {
+        let all = all.all.borrow();
         let is_other = |other: &&Rc<Self>| {
             Rc::ptr_eq(&other.memory, &self.memory) && other.of != self.of && other.is_borrowed()
         };
@@ -329,23 +330,28 @@ impl Mediated {
 
     /// Lets functions of the guest access each other's BARs at guest addresses, in a task of its own.
     fn join_others(&self) {
-        let (Some(service), Some(me)) = (self.service.upgrade(), self.me.upgrade()) else { return };
-        drop(service.as_task(async move |service: &Rc<Service>, cpu: &Cpu| {
-            service.mediated.joining.0.acquire().await;
-            for other in me.others(service) {
+        let (Some(host), Some(me), Some(all)) = (self.host.upgrade(), self.me.upgrade(), self.all.upgrade())
+        else {
+            return;
+        };
+        let own = Rc::clone(&host);
+        drop(host.start(async move |cpu: &Cpu| {
+            let host = &*own;
+            all.joining.0.acquire().await;
+            for other in me.others(&all) {
                 for (source, target) in [(&me, &other), (&other, &me)] {
-                    if let Err(error) = source.join(cpu, service, target).await {
-                        service.log(format!("{:?} cannot access {:?}: {error}", source.of, target.of));
+                    if let Err(error) = source.join(cpu, host, target).await {
+                        host.log(format!("{:?} cannot access {:?}: {error}", source.of, target.of));
                     }
                 }
             }
-            service.mediated.joining.0.release();
+            all.joining.0.release();
             Ok(())
         }));
     }
 
     /// Lets it access another function's BARs at their current guest addresses.
-    async fn join(&self, cpu: &Cpu, service: &Service, target: &Self) -> Result<(), Error> {
+    async fn join(&self, cpu: &Cpu, host: &LocalHost, target: &Self) -> Result<(), Error> {
         let seen = target.borrowed.borrow().as_ref().map(|there| there.seen.clone()).unwrap_or_default();
         let (place, payload, before) = match &*self.borrowed.borrow() {
             Some(own) if own.opened.is_some() => {
@@ -369,7 +375,7 @@ impl Mediated {
         if self.of.node != target.of.node && !seen.is_empty() {
             let function = target.of.function;
             let admit = Request::Admit { function, peer: self.of, place, payload };
-            let Reply::Bars(bars) = service.ask(cpu, target.of.node, admit).await? else {
+            let Reply::Bars(bars) = host.ask(cpu, target.of.node, admit).await? else {
                 return Err(Error::Io);
             };
             there = bars;
@@ -388,7 +394,7 @@ impl Mediated {
     /// Reports `count` interrupts, or its legacy one, to `signal`; stops if `count` is 0.
     async fn listen(&self, cpu: &Cpu, count: usize, legacy: bool, signal: Signal) -> Result<(), Error> {
         let function = self.of.function;
-        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let host = self.host.upgrade().ok_or(Error::NoDevice)?;
         let had = self.borrowed.borrow().as_ref().is_some_and(|borrowed| borrowed.bits.is_some());
         if had {
             let wanted = Forwarding { first: 0, count: 0, legacy };
@@ -409,7 +415,7 @@ impl Mediated {
                 signal(cpu, n as u16);
             })
         };
-        let (first, taken) = service.doorbell.take((0..count).map(listener).collect())?;
+        let (first, taken) = host.doorbell.take((0..count).map(listener).collect())?;
         let wanted = Forwarding { first, count: taken, legacy };
         let asked = self.ask(cpu, Request::Interrupts { function, wanted }).await;
         let granted = match asked {
@@ -419,7 +425,7 @@ impl Mediated {
         };
         match self.borrowed.borrow_mut().as_mut() {
             Some(borrowed) if granted.is_ok() => borrowed.bits = Some((first, taken)),
-            _ => service.doorbell.give((first, taken)),
+            _ => host.doorbell.give((first, taken)),
         }
         if granted? < count { Err(Error::NoSpace) } else { Ok(()) }
     }
@@ -435,7 +441,7 @@ impl Opened {
     fn fill(
         &mut self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         kernel: &Kernel,
         memory: &GuestMemory,
         alias: Bdf,
@@ -454,19 +460,19 @@ impl Opened {
                 *found += PIECE;
             }
         }
-        let row = kernel.iommu().map_row(cpu, service.adapter.address(), &blocks)?;
+        let row = kernel.iommu().map_row(cpu, host.adapter.address(), &blocks)?;
         self.row = Some((row, found[0] + found[1]));
-        service.adapter.admit(cpu, alias)?;
+        host.adapter.admit(cpu, alias)?;
         self.admitted = Some(alias);
         Ok((row.get(), found[0], found[1]))
     }
 
-    fn close(self, cpu: &Cpu, service: &Service, memory: &GuestMemory) {
+    fn close(self, cpu: &Cpu, host: &LocalHost, memory: &GuestMemory) {
         if let Some(alias) = self.admitted {
-            service.adapter.dismiss(cpu, alias);
+            host.adapter.dismiss(cpu, alias);
         }
-        if let (Some((row, length)), Some(kernel)) = (self.row, service.kernel()) {
-            kernel.iommu().unmap_row(cpu, service.adapter.address(), row, length);
+        if let (Some((row, length)), Some(kernel)) = (self.row, host.kernel()) {
+            kernel.iommu().unmap_row(cpu, host.adapter.address(), row, length);
         }
         self.held.into_iter().for_each(|(at, length)| memory.unpin(at, length));
     }
@@ -503,9 +509,9 @@ impl VfioDevice for Mediated {
     fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
         Box::pin(async move {
             if on && let Err(error) = self.open(cpu).await {
-                if let Some(service) = self.service.upgrade() {
+                if let Some(host) = self.host.upgrade() {
                     let (function, node) = (self.of.function, self.of.node);
-                    service.log(format!(
+                    host.log(format!(
                         "a guest's memory cannot be opened to {function} of node {node}: {error}"
                     ));
                 }
@@ -555,9 +561,10 @@ impl VfioDevice for Mediated {
     fn unmask_line<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
         // The guest does not wait for the lender.
         let of = self.of;
-        if let Some(service) = self.service.upgrade() {
-            drop(service.as_task(async move |service: &Rc<Service>, cpu: &Cpu| {
-                service.ask(cpu, of.node, Request::Unmask { function: of.function }).await.map(drop)
+        if let Some(host) = self.host.upgrade() {
+            let own = Rc::clone(&host);
+            drop(host.start(async move |cpu: &Cpu| {
+                own.ask(cpu, of.node, Request::Unmask { function: of.function }).await.map(drop)
             }));
         }
         Box::pin(async {})
@@ -596,8 +603,8 @@ impl VfioDevice for Mediated {
         Box::pin(async move {
             self.told.borrow_mut().clear();
             self.give_back(cpu).await;
-            if let Some(service) = self.service.upgrade() {
-                service.mediated.forget(self);
+            if let Some(all) = self.all.upgrade() {
+                all.forget(self);
             }
         })
     }

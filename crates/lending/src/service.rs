@@ -5,52 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use drivers::ntb::NtbAdapter;
-use kernel::{DmaMode, FunctionInfo, Kernel};
+use kernel::{DmaMode, Kernel};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
 use settings::{FunctionHolder, isolation};
-use units::Duration;
-use virt::{GuestMemory, VirtCosts};
+use virt::GuestMemory;
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::borrower::Borrower;
-use crate::doorbell::Doorbell;
+use crate::host::{LeaseKeeper, LendingParams, LocalHost};
 use crate::lender::{Lender, LenderDriver, Offers};
-use crate::mail::{Asked, Mail, NODES};
+use crate::mail::{Asked, NODES};
 use crate::mediated::{AllMediated, Mediated};
 use crate::message::{Peer, Reply, Request};
-
-/// Payload size that every function accepts (bytes; base spec 7.5.3.4).
-pub(crate) const LEAST_PAYLOAD: u16 = 128;
-
-/// How a host lends and borrows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LendingParams {
-    /// Size of the range of bus addresses that a borrowed function can access if the borrower's IOMMU is on: a power
-    /// of two (bytes).
-    pub window: u64,
-    /// Mode of this host's IOMMU. If it does not translate, a borrowed function can access all of memory.
-    pub iommu: DmaMode,
-    /// Timeout for a reply.
-    pub patience: Duration,
-    /// Interval at which both sides of a lease check that the other still exists.
-    pub heartbeat: Duration,
-    /// Cycles of a handler that forwards an interrupt to another host, without its doorbell write.
-    pub forward: u64,
-}
-
-impl Default for LendingParams {
-    fn default() -> Self {
-        Self {
-            window: 1 << 30,
-            iommu: DmaMode::Off,
-            patience: Duration::from_ms(500),
-            heartbeat: Duration::from_ms(200),
-            forward: VirtCosts::linux().forward,
-        }
-    }
-}
 
 /// What a service has done so far, and what it lends and borrows now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,39 +42,32 @@ pub struct Counters {
 /// A host's lending service.
 pub struct Service {
     me: Weak<Self>,
-    kernel: Weak<Kernel>,
-    pub(crate) adapter: Rc<NtbAdapter>,
-    pub(crate) params: LendingParams,
-    window: u64,
-    mail: Mail,
+    host: Rc<LocalHost>,
     lender: Rc<Lender>,
     borrower: Borrower,
     /// Functions that guests have or may have.
-    pub(crate) mediated: AllMediated,
-    pub(crate) doorbell: Doorbell,
+    mediated: Rc<AllMediated>,
     /// Requester ID on this host of each other node's cores.
     aliases: RefCell<BTreeMap<u8, Bdf>>,
     /// Nodes that are gone and whose leases are still being ended.
     losing: RefCell<BTreeSet<u8>>,
     /// Whether the heartbeat task is running.
     beats: Cell<bool>,
-    /// Interrupts forwarded.
-    forwarded: Cell<u64>,
 }
 
 /// Prerequisites of a service: the driver of the functions to lend.
 #[derive(Clone)]
 pub struct Lendable {
     lender: Rc<Lender>,
-    service: Rc<RefCell<Weak<Service>>>,
+    host: Rc<RefCell<Weak<LocalHost>>>,
 }
 
 impl Lendable {
     /// Returns the driver that claims functions to lend, which has to be registered before all others, and the
     /// service's connection to it.
     pub fn new(offers: Offers) -> (LenderDriver, Self) {
-        let lendable = Self { lender: Rc::default(), service: Rc::default() };
-        let driver = LenderDriver::new(offers, Rc::clone(&lendable.lender), Rc::clone(&lendable.service));
+        let lendable = Self { lender: Rc::default(), host: Rc::default() };
+        let driver = LenderDriver::new(offers, Rc::clone(&lendable.lender), Rc::clone(&lendable.host));
         (driver, lendable)
     }
 }
@@ -141,33 +102,22 @@ impl Service {
         lendable: &Lendable,
         params: LendingParams,
     ) -> Result<Rc<Self>, Error> {
-        let root = kernel.root_port_of(adapter.address()).ok_or(Error::NoDevice)?;
-        // Accesses of cores carry the ID of the root port above the adapter.
-        adapter.add_local(cpu, root)?;
-        let window = match params.iommu.translates() {
-            true => params.window,
-            false => kernel.memory_end().0,
-        };
-        let mail = Mail::new(cpu, Rc::clone(&adapter), params.patience)?;
+        let host = Rc::new(LocalHost::new(cpu, kernel, adapter, params)?);
         let service = Rc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
-            kernel: Rc::downgrade(kernel),
-            adapter,
-            params,
-            window,
-            mail,
+            host,
             lender: Rc::clone(&lendable.lender),
             borrower: Borrower::default(),
-            mediated: AllMediated::default(),
-            doorbell: Doorbell::default(),
+            mediated: Rc::default(),
             aliases: RefCell::default(),
             losing: RefCell::default(),
             beats: Cell::new(false),
-            forwarded: Cell::new(0),
         });
+        let me = Rc::downgrade(&service);
+        service.host.kept_by(me);
         service.admit_neighbours(cpu).await?;
         let me = Rc::downgrade(&service);
-        service.adapter.on_ring(Rc::new(move |cpu, bits| -> Async<'static, ()> {
+        service.host.adapter.on_ring(Rc::new(move |cpu, bits| -> Async<'static, ()> {
             let service = me.upgrade();
             Box::pin(async move {
                 if let Some(service) = service {
@@ -176,7 +126,7 @@ impl Service {
             })
         }));
         let me = Rc::downgrade(&service);
-        service.adapter.on_loss(Rc::new(move |cpu| -> Async<'static, ()> {
+        service.host.adapter.on_loss(Rc::new(move |cpu| -> Async<'static, ()> {
             let service = me.upgrade();
             Box::pin(async move {
                 if let Some(service) = service {
@@ -184,81 +134,41 @@ impl Service {
                 }
             })
         }))?;
-        *lendable.service.borrow_mut() = Rc::downgrade(&service);
+        *lendable.host.borrow_mut() = Rc::downgrade(&service.host);
         Ok(service)
     }
 
     /// The adapter is lost: what is under way fails, and all leases end.
     async fn end(&self, cpu: &Cpu) {
-        self.log("the adapter is gone".to_owned());
+        self.host.log("the adapter is gone".to_owned());
         for node in 0..NODES {
-            self.mail.disconnect(cpu, node);
+            self.host.mail.disconnect(cpu, node);
             self.borrower.lost(node);
         }
         for node in 0..NODES {
             self.end_leases(cpu, node).await;
         }
         for alias in self.aliases.take().into_values() {
-            self.adapter.dismiss(cpu, alias);
+            self.host.adapter.dismiss(cpu, alias);
         }
-        self.mail.close(cpu);
-    }
-
-    pub(crate) fn kernel(&self) -> Option<Rc<Kernel>> {
-        self.kernel.upgrade()
-    }
-
-    /// Size of the window for borrowed functions (bytes).
-    pub(crate) fn window(&self) -> u64 {
-        self.window
-    }
-
-    /// Largest payload between this host and its adapter (bytes).
-    pub(crate) fn payload(&self) -> u16 {
-        self.function(self.adapter.address()).map_or(LEAST_PAYLOAD, |own| own.max_payload as u16)
-    }
-
-    /// Description of a function.
-    pub(crate) fn function(&self, at: FunctionAddress) -> Option<FunctionInfo> {
-        self.kernel()?.pci().into_iter().find(|function| function.address() == at)
-    }
-
-    /// Whether a function of this host may be given to a guest of another one.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`] if nothing would confine it.
-    pub(crate) fn may_lend_to_guest(&self) -> Result<(), Error> {
-        // What the guest's host needs is checked there.
-        let confined = isolation(self.params.iommu, FunctionHolder::RemoteGuest(DmaMode::Strict));
-        confined.map(drop).map_err(|_| Error::NotSupported)
-    }
-
-    /// Whether this host's IOMMU translates addresses of functions.
-    pub(crate) fn translates(&self) -> bool {
-        self.params.iommu.translates()
-    }
-
-    pub(crate) fn log(&self, line: String) {
-        if let Some(kernel) = self.kernel() {
-            kernel.face().log(format!("lending: {line}"));
-        }
+        self.host.mail.close(cpu);
     }
 
     /// Its node number.
     pub fn node(&self) -> u8 {
-        self.adapter.node()
+        self.host.adapter.node()
     }
 
     /// What the service has done so far, and what is lent and borrowed now.
     pub fn counters(&self) -> Counters {
         Counters {
-            messages: self.mail.written.get(),
+            messages: self.host.mail.written.get(),
             lent: self.lender.leases().len(),
             isolated: self.lender.isolated(),
             joined: self.lender.joined(self.node()),
             borrowed: self.borrower.count() + self.mediated.all().len(),
-            forwarded: self.forwarded.get(),
-            in_use: self.adapter.in_use(),
+            forwarded: self.host.forwarded(),
+            in_use: self.host.adapter.in_use(),
         }
     }
 
@@ -267,57 +177,21 @@ impl Service {
         self.lender.leases()
     }
 
-    /// A weak reference to itself.
-    pub(crate) fn me(&self) -> Weak<Self> {
-        Weak::clone(&self.me)
-    }
-
-    /// Forwards an interrupt to the node whose guest has the function.
-    pub(crate) fn forward(&self, cpu: &Cpu, node: u8, bit: u8) {
-        cpu.work(self.params.forward);
-        self.forwarded.set(self.forwarded.get() + 1);
-        self.mail.ring(cpu, node, 1 << bit);
-    }
-
-    /// Sends a request to another node. A node that also fails to answer a check is considered lost.
-    ///
-    /// # Errors
-    /// As of [`Mail::ask`], or the error in the reply.
-    pub(crate) async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
-        let answer = self.mail.ask(cpu, node, request).await;
-        if answer == Err(Error::TimedOut) {
-            let is_there = Request::Check { function: Bdf::default(), lent: false };
-            if self.mail.ask(cpu, node, is_there).await.is_err() {
-                self.mail.disconnect(cpu, node);
-                self.lost(node);
-            }
-        }
-        match answer? {
-            Reply::Failed(error) => Err(error),
-            reply => Ok(reply),
-        }
-    }
-
-    /// Whether a function was revoked while being borrowed.
-    pub(crate) fn is_lost(&self, node: u8, function: Bdf) -> bool {
-        self.borrower.is_lost((node, function))
-    }
-
     /// Lets cores of connected nodes write to this mailbox.
     async fn admit_neighbours(&self, cpu: &Cpu) -> Result<(), Error> {
         // No state is shared with a new node, so it does not matter if its cable was down before.
         let is_stranger =
             |node: &u8| !self.aliases.borrow().contains_key(node) && !self.losing.borrow().contains(node);
         let strangers = (0..NODES).filter(is_stranger).fold(0, |nodes, node| nodes | 1 << node);
-        self.adapter.admit_nodes(cpu, strangers);
-        let reachable = self.adapter.reachable(cpu).await;
+        self.host.adapter.admit_nodes(cpu, strangers);
+        let reachable = self.host.adapter.reachable(cpu).await;
         for node in (0..NODES).filter(|node| reachable >> node & 1 == 1) {
             if self.aliases.borrow().contains_key(&node) {
                 continue;
             }
             // The root port is the first entry of every node's requester table.
-            let alias = self.adapter.add_remote(cpu, node, 0)?;
-            self.adapter.admit(cpu, alias)?;
+            let alias = self.host.adapter.add_remote(cpu, node, 0)?;
+            self.host.adapter.admit(cpu, alias)?;
             self.aliases.borrow_mut().insert(node, alias);
         }
         Ok(())
@@ -328,10 +202,10 @@ impl Service {
         if bits & wire::ntb::LINK_CHANGED != 0 {
             self.cables_changed(cpu).await;
         }
-        self.doorbell.ring(cpu, bits);
-        for asked in self.mail.collect(cpu) {
+        self.host.doorbell.ring(cpu, bits);
+        for asked in self.host.mail.collect(cpu) {
             let me = self.me.upgrade();
-            if let (Some(kernel), Some(me)) = (self.kernel(), me) {
+            if let (Some(kernel), Some(me)) = (self.host.kernel(), me) {
                 kernel.spawn(TaskParams::named("lender"), move |cpu| {
                     Box::pin(async move { me.serve(&cpu, asked).await })
                 });
@@ -340,31 +214,14 @@ impl Service {
     }
 
     async fn cables_changed(&self, cpu: &Cpu) {
-        let reachable = self.adapter.reachable(cpu).await;
+        let reachable = self.host.adapter.reachable(cpu).await;
         if let Err(error) = self.admit_neighbours(cpu).await {
-            self.log(format!("cannot admit a neighbour: {error}"));
+            self.host.log(format!("cannot admit a neighbour: {error}"));
         }
         let known: Vec<u8> = self.aliases.borrow().keys().copied().collect();
         for node in known.into_iter().filter(|node| reachable >> node & 1 == 0) {
-            self.mail.disconnect(cpu, node);
-            self.lost(node);
+            self.host.give_up(cpu, node);
         }
-    }
-
-    /// A node is gone: ends all leases with it, in a task of its own. Afterwards the node may connect again.
-    fn lost(&self, node: u8) {
-        self.borrower.lost(node);
-        let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
-        if !self.losing.borrow_mut().insert(node) {
-            return;
-        }
-        kernel.spawn(TaskParams::named("lending"), move |cpu| {
-            Box::pin(async move {
-                me.end_leases(&cpu, node).await;
-                me.losing.borrow_mut().remove(&node);
-                me.adapter.admit_nodes(&cpu, 1 << (node % NODES));
-            })
-        });
     }
 
     /// Ends all leases with a node that is gone.
@@ -372,14 +229,14 @@ impl Service {
         let (borrowed, mediated) = (self.borrower.from(node), self.mediated.from(node));
         let lent = self.lender.lent_to(node);
         if borrowed.len() + mediated.len() + lent.len() > 0 {
-            self.log(format!("node {node} is gone"));
+            self.host.log(format!("node {node} is gone"));
         }
         for function in borrowed {
-            let _ = self.borrower.give_back(cpu, self, (node, function), true).await;
+            let _ = self.borrower.give_back(cpu, &self.host, (node, function), true).await;
         }
         mediated.iter().for_each(|mediated| mediated.lost(cpu));
         for function in lent {
-            let _ = self.lender.take_back(cpu, self, node, function).await;
+            let _ = self.lender.take_back(cpu, &self.host, node, function).await;
         }
     }
 
@@ -389,7 +246,7 @@ impl Service {
             Some(request) => self.reply(cpu, node, request).await.unwrap_or_else(Reply::Failed),
             None => Reply::Failed(Error::Invalid),
         };
-        self.mail.answer(cpu, node, sequence, reply).await;
+        self.host.mail.answer(cpu, node, sequence, reply).await;
     }
 
     async fn reply(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
@@ -413,8 +270,8 @@ impl Service {
                 self.lend(cpu, node, function, (None, payload)).await
             }
             Request::Return { function } => {
-                lender.take_back(cpu, self, node, function).await?;
-                self.log(format!("{function} was returned by node {node}"));
+                lender.take_back(cpu, &self.host, node, function).await?;
+                self.host.log(format!("{function} was returned by node {node}"));
                 Ok(Reply::Done)
             }
             Request::ConfigRead { function, register } => {
@@ -425,13 +282,13 @@ impl Service {
                 Ok(Reply::Done)
             }
             Request::Admit { function, peer, place, payload } => {
-                lender.admit(cpu, self, (node, function), (peer, place), payload).map(Reply::Bars)
+                lender.admit(cpu, &self.host, (node, function), (peer, place), payload).map(Reply::Bars)
             }
             Request::Join { function, peer, bars } => {
-                lender.join(cpu, self, (node, function), peer, bars).map(Reply::Bars)
+                lender.join(cpu, &self.host, (node, function), peer, bars).map(Reply::Bars)
             }
             Request::Part { function, peer } => {
-                lender.part(cpu, self, (node, function), peer)?;
+                lender.part(cpu, &self.host, (node, function), peer)?;
                 Ok(Reply::Done)
             }
             Request::Inspect { function, register } => {
@@ -439,27 +296,27 @@ impl Service {
             }
             Request::Describe { function } => lender.describe(function).map(Reply::Bars),
             Request::Open { function, at, low, high } => {
-                lender.open(cpu, self, (node, function), (at, low, high))?;
+                lender.open(cpu, &self.host, (node, function), (at, low, high))?;
                 Ok(Reply::Done)
             }
             Request::Interrupts { function, wanted } => {
-                let granted = lender.forward(cpu, self, (node, function), wanted).await?;
+                let granted = lender.forward(cpu, &self.host, (node, function), wanted).await?;
                 Ok(Reply::Value(granted.into()))
             }
             Request::Unmask { function } => {
-                lender.unmask(cpu, self, (node, function)).await?;
+                lender.unmask(cpu, &self.host, (node, function)).await?;
                 Ok(Reply::Done)
             }
             Request::JoinGuest { function, peer, mapping } => {
-                lender.join_guest(cpu, self, (node, function), peer, mapping)?;
+                lender.join_guest(cpu, &self.host, (node, function), peer, mapping)?;
                 Ok(Reply::Done)
             }
             Request::Revoke { function } => {
                 match self.mediated.of(node, function) {
                     Some(mediated) => mediated.lost(cpu),
-                    None => self.borrower.revoke(cpu, self, (node, function)).await?,
+                    None => self.borrower.revoke(cpu, &self.host, (node, function)).await?,
                 }
-                self.log(format!("node {node} has revoked {function}"));
+                self.host.log(format!("node {node} has revoked {function}"));
                 Ok(Reply::Done)
             }
         }
@@ -473,32 +330,22 @@ impl Service {
         function: Bdf,
         wanted: (Option<u64>, u16),
     ) -> Result<Reply, Error> {
-        let terms = self.lender.lend(cpu, self, node, function, wanted).await?;
-        self.log(format!("{function} is lent to node {node}"));
+        let terms = self.lender.lend(cpu, &self.host, node, function, wanted).await?;
+        self.host.log(format!("{function} is lent to node {node}"));
         self.beat();
         Ok(Reply::Lent(terms))
     }
 
-    /// Takes a lent function back, whatever its borrower is doing. Does nothing if it is not lent.
-    pub(crate) async fn revoke(&self, cpu: &Cpu, function: Bdf) {
-        let lease = self.lender.leases().into_iter().find(|(lent, _)| *lent == function);
-        if let Some((_, node)) = lease {
-            // Do not wait for the borrower: it may be gone, and finds out otherwise.
-            let _ = self.mail.ask(cpu, node, Request::Revoke { function }).await;
-            let _ = self.lender.take_back(cpu, self, node, function).await;
-        }
-    }
-
     /// While there are leases, checks at intervals that their other sides still exist.
-    pub(crate) fn beat(&self) {
-        let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
+    fn beat(&self) {
+        let (Some(kernel), Some(me)) = (self.host.kernel(), self.me.upgrade()) else { return };
         if self.beats.replace(true) {
             return;
         }
         kernel.spawn(TaskParams::named("lending"), move |cpu| {
             Box::pin(async move {
                 loop {
-                    cpu.sleep(me.params.heartbeat).await;
+                    cpu.sleep(me.host.params.heartbeat).await;
                     let (lent, mut borrowed) = (me.lender.leases(), me.borrower.all());
                     borrowed.extend(me.mediated.all());
                     if lent.is_empty() && borrowed.is_empty() {
@@ -517,19 +364,18 @@ impl Service {
 
     /// Checks the other side of a lease, and ends the lease if it is gone.
     async fn check(&self, cpu: &Cpu, node: u8, function: Bdf, lent: bool) {
-        match self.ask(cpu, node, Request::Check { function, lent }).await {
+        match self.host.ask(cpu, node, Request::Check { function, lent }).await {
             Ok(_) => {}
             // The node exists but does not know the lease: a reply was lost.
             Err(Error::NoDevice) if lent => {
-                let _ = self.lender.take_back(cpu, self, node, function).await;
+                let _ = self.lender.take_back(cpu, &self.host, node, function).await;
             }
             Err(Error::NoDevice) => match self.mediated.of(node, function) {
                 Some(mediated) => mediated.lost(cpu),
-                None => drop(self.borrower.give_back(cpu, self, (node, function), true).await),
+                None => drop(self.borrower.give_back(cpu, &self.host, (node, function), true).await),
             },
             Err(_) => {
-                self.mail.disconnect(cpu, node);
-                self.lost(node);
+                self.host.give_up(cpu, node);
             }
         }
     }
@@ -547,7 +393,7 @@ impl Service {
         function: Bdf,
     ) -> impl Future<Output = Result<FunctionAddress, Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
-            let at = me.borrower.borrow(cpu, me, (node, function)).await?;
+            let at = me.borrower.borrow(cpu, &me.host, (node, function)).await?;
             me.beat();
             Ok(at)
         })
@@ -559,14 +405,14 @@ impl Service {
     /// [`Error::Invalid`] if it is not borrowed; errors of the lender.
     pub fn give_back(&self, node: u8, function: Bdf) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
-            me.borrower.give_back(cpu, me, (node, function), false).await
+            me.borrower.give_back(cpu, &me.host, (node, function), false).await
         })
     }
 
     /// Takes a lent function back, in a task.
     pub fn take_back(&self, function: Bdf) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
-            me.revoke(cpu, function).await;
+            me.lender.revoke(cpu, &me.host, function).await;
             Ok(())
         })
     }
@@ -576,7 +422,7 @@ impl Service {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
             let mut all = Vec::new();
             loop {
-                match me.ask(cpu, node, Request::Offer(all.len() as u16)).await {
+                match me.host.ask(cpu, node, Request::Offer(all.len() as u16)).await {
                     Ok(Reply::Offer { function, to }) => all.push((function, to)),
                     Err(Error::NoDevice) => return Ok(all),
                     Ok(_) => return Err(Error::Io),
@@ -601,19 +447,42 @@ impl Service {
     ) -> impl Future<Output = Result<Rc<Mediated>, Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
             // What the function's host needs is checked there.
-            let possible = isolation(DmaMode::Strict, FunctionHolder::RemoteGuest(me.params.iommu));
+            let possible = isolation(DmaMode::Strict, FunctionHolder::RemoteGuest(me.host.params.iommu));
             possible.map_err(|_| Error::NotSupported)?;
-            me.mediated.add(cpu, me, Peer { node, function }, memory, eventfd).await
+            me.mediated.add(cpu, &me.host, Peer { node, function }, memory, eventfd).await
         })
     }
 
-    pub(crate) fn as_task<T: 'static, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, W>
+    fn as_task<T: 'static, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, W>
     where
         W: AsyncFnOnce(&Rc<Self>, &Cpu) -> Result<T, Error> + 'static,
     {
-        let done = self.kernel().zip(self.me.upgrade()).map(|(kernel, me)| {
-            kernel.run(TaskParams::named("lending"), async move |cpu: Cpu| work(&me, &cpu).await)
+        let started = self.me.upgrade().map(|me| {
+            let host = Rc::clone(&me.host);
+            host.start(async move |cpu: &Cpu| work(&me, cpu).await)
         });
-        async move { done.ok_or(Error::NoDevice)?.wait().await }
+        async move { started.ok_or(Error::NoDevice)?.await }
+    }
+}
+
+impl LeaseKeeper for Service {
+    fn leased(&self) {
+        self.beat();
+    }
+
+    /// Ends all leases with the node, in a task of its own. Afterwards the node may connect again.
+    fn lost(&self, node: u8) {
+        self.borrower.lost(node);
+        let (Some(kernel), Some(me)) = (self.host.kernel(), self.me.upgrade()) else { return };
+        if !self.losing.borrow_mut().insert(node) {
+            return;
+        }
+        kernel.spawn(TaskParams::named("lending"), move |cpu| {
+            Box::pin(async move {
+                me.end_leases(&cpu, node).await;
+                me.losing.borrow_mut().remove(&node);
+                me.host.adapter.admit_nodes(&cpu, 1 << (node % NODES));
+            })
+        });
     }
 }

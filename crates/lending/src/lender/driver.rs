@@ -9,7 +9,7 @@ use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Re
 use wire::pcie::{Bdf, FunctionAddress};
 
 use super::Lender;
-use crate::service::Service;
+use crate::host::LocalHost;
 
 /// Name of the driver that claims lent functions.
 pub(crate) const LENDER: &str = "lender";
@@ -21,13 +21,13 @@ pub type Offers = Rc<dyn Fn(FunctionAddress) -> bool>;
 pub struct LenderDriver {
     offers: Offers,
     lender: Rc<Lender>,
-    /// The service, once it has started.
-    service: Rc<RefCell<Weak<Service>>>,
+    /// This host, once its service has started.
+    host: Rc<RefCell<Weak<LocalHost>>>,
 }
 
 impl LenderDriver {
-    pub(crate) fn new(offers: Offers, lender: Rc<Lender>, service: Rc<RefCell<Weak<Service>>>) -> Self {
-        Self { offers, lender, service }
+    pub(crate) fn new(offers: Offers, lender: Rc<Lender>, host: Rc<RefCell<Weak<LocalHost>>>) -> Self {
+        Self { offers, lender, host }
     }
 }
 
@@ -48,8 +48,8 @@ impl PciDriver for LenderDriver {
                 return Err(Error::NotSupported);
             }
             self.lender.hold(device);
-            let (lender, service) = (Rc::clone(&self.lender), Rc::clone(&self.service));
-            Ok(Rc::new(Hold { function: at.bdf, lender, service }) as Rc<dyn PciBinding>)
+            let (lender, host) = (Rc::clone(&self.lender), Rc::clone(&self.host));
+            Ok(Rc::new(Hold { function: at.bdf, lender, host }) as Rc<dyn PciBinding>)
         })
     }
 }
@@ -57,15 +57,15 @@ impl PciDriver for LenderDriver {
 struct Hold {
     function: Bdf,
     lender: Rc<Lender>,
-    service: Rc<RefCell<Weak<Service>>>,
+    host: Rc<RefCell<Weak<LocalHost>>>,
 }
 
 impl PciBinding for Hold {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
-            let service = self.service.borrow().upgrade();
-            if let Some(service) = service {
-                service.revoke(cpu, self.function).await;
+            let host = self.host.borrow().upgrade();
+            if let Some(host) = host {
+                self.lender.revoke(cpu, &host, self.function).await;
             }
             self.lender.let_go(self.function);
         })

@@ -10,8 +10,8 @@ use wire::pcie::config::{header, pcie_cap};
 
 use super::lease::Lease;
 use super::sizes::Sizes;
+use crate::host::{LEAST_PAYLOAD, LocalHost};
 use crate::message::{Bars, Terms};
-use crate::service::{LEAST_PAYLOAD, Service};
 
 /// Expansion ROM base address register.
 const ROM: u16 = 0x30;
@@ -80,7 +80,7 @@ impl LentFunction {
     pub async fn lend(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         to: u8,
         (window, payload): (Option<u64>, u16),
     ) -> Result<Terms, Error> {
@@ -95,7 +95,7 @@ impl LentFunction {
             return Err(Error::NotSupported);
         }
         self.state.replace(State::Changing);
-        let lease = self.make_lease(cpu, service, to, (window, payload)).await;
+        let lease = self.make_lease(cpu, host, to, (window, payload)).await;
         let terms = lease.as_ref().map(Lease::terms).map_err(|error| *error);
         self.state.replace(lease.map_or(State::Free, |lease| State::Lent(Box::new(lease))));
         terms
@@ -104,14 +104,14 @@ impl LentFunction {
     async fn make_lease(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         to: u8,
         (window, payload): (Option<u64>, u16),
     ) -> Result<Lease, Error> {
-        let sizes = self.sizes(service, payload)?;
+        let sizes = self.sizes(host, payload)?;
         let registers = self.bar_registers(cpu).await;
         *self.bars.borrow_mut() = registers;
-        let lease = Lease::new(cpu, service, &self.device, to, (window, sizes))?;
+        let lease = Lease::new(cpu, host, &self.device, to, (window, sizes))?;
         let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
         self.device.config_write(cpu, header::COMMAND, command, 3).await;
         self.limit(cpu, sizes).await;
@@ -222,14 +222,14 @@ impl LentFunction {
     /// # Errors
     /// [`Error::NotSupported`] for a virtual function that needs smaller ones: its sizes are those of the physical
     /// function (base spec 9.3.5.4).
-    fn sizes(&self, service: &Service, borrower: u16) -> Result<Sizes, Error> {
-        let own = service.function(self.device.address());
+    fn sizes(&self, host: &LocalHost, borrower: u16) -> Result<Sizes, Error> {
+        let own = host.function(self.device.address());
         let passes = own.as_ref().map_or(LEAST_PAYLOAD, |own| own.max_payload as u16);
-        let lender = passes.min(service.payload());
+        let lender = passes.min(host.payload());
         let sizes = Sizes::between(lender, borrower);
         let is_virtual = own.is_some_and(|own| own.physical.is_some());
         if is_virtual && sizes != Sizes::between(passes, passes) {
-            service.log(format!(
+            host.log(format!(
                 "{} cannot be lent: payloads of {passes} B pass to it, of {lender} B to the adapter, of {borrower} B to the \
                  borrower",
                 self.device.address().bdf

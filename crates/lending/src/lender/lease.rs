@@ -13,9 +13,8 @@ use units::Iova;
 use wire::pcie::Bdf;
 
 use super::sizes::Sizes;
-use super::{HIGH_MEMORY, LOW_MEMORY, MESSAGES};
+use crate::host::{HIGH_MEMORY, LOW_MEMORY, LocalHost, MESSAGES};
 use crate::message::{Bars, Peer, Terms};
-use crate::service::Service;
 
 /// A lease of a function.
 pub(super) struct Lease {
@@ -72,14 +71,14 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(cpu: &Cpu, service: &Service, device: &PciDevice) -> Result<Self, Error> {
-        let (dma, mut shown) = (service.adapter.dma(), Self::default());
+    fn new(cpu: &Cpu, host: &LocalHost, device: &PciDevice) -> Result<Self, Error> {
+        let (dma, mut shown) = (host.adapter.dma(), Self::default());
         for number in 0..6 {
             let Some(bar) = device.bar(number) else { continue };
             let mut at = Iova::new(bar.start.0);
-            if service.translates() {
+            if host.translates() {
                 let mapped = dma.map_resource(cpu, bar.start, bar.length, Direction::Bidirectional);
-                at = mapped.inspect_err(|_| shown.end(cpu, &service.adapter))?;
+                at = mapped.inspect_err(|_| shown.end(cpu, &host.adapter))?;
                 shown.mapped.push((at, bar.length));
             }
             shown.bars[usize::from(number)] = (at.get(), bar.length);
@@ -112,12 +111,12 @@ impl Lease {
     /// function to a guest's memory, [`Error::Busy`] if its IOMMU group is in use.
     pub fn new(
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         device: &PciDevice,
         to: u8,
         (window, sizes): (Option<u64>, Sizes),
     ) -> Result<Self, Error> {
-        let adapter = &*service.adapter;
+        let adapter = &*host.adapter;
         let place = adapter.add_local(cpu, device.address().bdf)?;
         let mut lease = Self {
             to,
@@ -137,11 +136,10 @@ impl Lease {
             lease.windows.push(adapter.map(cpu, to, at, length)?);
             Ok(())
         });
-        let allowed =
-            mapped.and_then(|()| if lease.for_guest { service.may_lend_to_guest() } else { Ok(()) });
-        let isolated = allowed.and_then(|()| lease.isolate(cpu, service, device)).and_then(|domain| {
+        let allowed = mapped.and_then(|()| if lease.for_guest { host.may_lend_to_guest() } else { Ok(()) });
+        let isolated = allowed.and_then(|()| lease.isolate(cpu, host, device)).and_then(|domain| {
             lease.domain = domain;
-            Shown::new(cpu, service, device)
+            Shown::new(cpu, host, device)
         });
         match isolated {
             Ok(shown) => lease.shown = shown,
@@ -236,13 +234,8 @@ impl Lease {
     }
 
     /// If the IOMMU is on, restricts the function to its windows, at their own addresses.
-    fn isolate(
-        &self,
-        cpu: &Cpu,
-        service: &Service,
-        device: &PciDevice,
-    ) -> Result<Option<IommuDomain>, Error> {
-        let Some(kernel) = service.kernel() else { return Err(Error::NoDevice) };
+    fn isolate(&self, cpu: &Cpu, host: &LocalHost, device: &PciDevice) -> Result<Option<IommuDomain>, Error> {
+        let Some(kernel) = host.kernel() else { return Err(Error::NoDevice) };
         let domain = match kernel.iommu().domain(device.node()) {
             Ok(domain) => domain,
             Err(Error::NotSupported) if !self.for_guest => return Ok(None),
@@ -261,8 +254,8 @@ impl Lease {
     }
 
     /// Lets the function access a peer's BARs, on this host or where another node reports them.
-    pub fn join(&mut self, cpu: &Cpu, service: &Service, peer: Peer, bars: Bars) -> Result<Bars, Error> {
-        let adapter = &service.adapter;
+    pub fn join(&mut self, cpu: &Cpu, host: &LocalHost, peer: Peer, bars: Bars) -> Result<Bars, Error> {
+        let adapter = &host.adapter;
         self.unreach(cpu, adapter, peer);
         let mut joined = Vec::new();
         let mut found = Bars::default();
@@ -358,14 +351,14 @@ impl Lease {
     pub fn admit(
         &mut self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (who, place): (Peer, u8),
         device: &PciDevice,
     ) -> Result<Bars, Error> {
-        let adapter = &service.adapter;
+        let adapter = &host.adapter;
         let alias = adapter.add_remote(cpu, who.node, place)?;
         let mut guest = Guest { who, alias, shown: Shown::default() };
-        let admitted = adapter.admit(cpu, alias).and_then(|()| Shown::new(cpu, service, device));
+        let admitted = adapter.admit(cpu, alias).and_then(|()| Shown::new(cpu, host, device));
         match admitted {
             Ok(shown) => {
                 guest.shown = shown;

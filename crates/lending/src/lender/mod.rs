@@ -27,14 +27,8 @@ pub use driver::{LenderDriver, Offers};
 use function::LentFunction;
 use lease::Lease;
 
-use crate::message::{BarMapping, Bars, Forwarding, Peer, Terms};
-use crate::service::Service;
-
-/// Address and size of the interrupt message range (Intel SDM volume 3, message signalled interrupts).
-pub(crate) const MESSAGES: (u64, u64) = (0xfee0_0000, 1 << 20);
-/// Guest memory starts here, below and above the PCI hole (same for all PC guests).
-pub(crate) const LOW_MEMORY: u64 = 0;
-pub(crate) const HIGH_MEMORY: u64 = 4 << 30;
+use crate::host::LocalHost;
+use crate::message::{BarMapping, Bars, Forwarding, Peer, Request, Terms};
 
 /// The functions that this host lends.
 #[derive(Default)]
@@ -96,19 +90,19 @@ impl Lender {
     pub async fn lend(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         to: u8,
         function: Bdf,
         (window, payload): (Option<u64>, u16),
     ) -> Result<Terms, Error> {
         let held = self.held(function)?;
-        let terms = held.lend(cpu, service, to, (window, payload)).await?;
+        let terms = held.lend(cpu, host, to, (window, payload)).await?;
         // If it or the adapter was removed meanwhile, nobody would end the lease.
         let is_held = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
-        if is_held && service.adapter.is_present() {
+        if is_held && host.adapter.is_present() {
             return Ok(terms);
         }
-        held.take_lease(to)?.end(cpu, &service.adapter);
+        held.take_lease(to)?.end(cpu, &host.adapter);
         held.end_lease(true);
         Err(Error::NoDevice)
     }
@@ -117,16 +111,10 @@ impl Lender {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the node does not have it.
-    pub async fn take_back(
-        &self,
-        cpu: &Cpu,
-        service: &Service,
-        from: u8,
-        function: Bdf,
-    ) -> Result<(), Error> {
+    pub async fn take_back(&self, cpu: &Cpu, host: &LocalHost, from: u8, function: Bdf) -> Result<(), Error> {
         let held = self.held(function)?;
         let lease = held.take_lease(from)?;
-        self.part_all(cpu, service, function);
+        self.part_all(cpu, host, function);
         // Stop its requests before its windows are removed.
         held.device.set_master(cpu, false).await;
         let reset = held.device.reset(cpu).await;
@@ -136,21 +124,31 @@ impl Lender {
         if let Err(error) = reset
             && !is_clean
         {
-            service.log(format!("{function} cannot be reset ({error}) and is no longer lent"));
+            host.log(format!("{function} cannot be reset ({error}) and is no longer lent"));
         }
         if lease.forwards() {
             held.device.free_irqs(cpu).await;
         }
-        lease.end(cpu, &service.adapter);
+        lease.end(cpu, &host.adapter);
         held.end_lease(is_clean);
         Ok(())
     }
 
+    /// Takes a function back, whatever its borrower is doing. Does nothing if it is not lent.
+    pub async fn revoke(&self, cpu: &Cpu, host: &LocalHost, function: Bdf) {
+        let lease = self.leases().into_iter().find(|(lent, _)| *lent == function);
+        if let Some((_, node)) = lease {
+            // Do not wait for the borrower: it may be gone, and finds out otherwise.
+            let _ = host.mail.ask(cpu, node, Request::Revoke { function }).await;
+            let _ = self.take_back(cpu, host, node, function).await;
+        }
+    }
+
     /// Parts a function from everything lent here, even if its borrower cannot: another node may get it next.
-    fn part_all(&self, cpu: &Cpu, service: &Service, function: Bdf) {
-        let gone = Peer { node: service.node(), function };
+    fn part_all(&self, cpu: &Cpu, host: &LocalHost, function: Bdf) {
+        let gone = Peer { node: host.node(), function };
         for held in self.held.borrow().values() {
-            held.with_lease(|lease| lease.unreach(cpu, &service.adapter, gone));
+            held.with_lease(|lease| lease.unreach(cpu, &host.adapter, gone));
         }
     }
 
@@ -162,18 +160,18 @@ impl Lender {
     pub fn open(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (to, function): (u8, Bdf),
         memory: (u64, u64, u64),
     ) -> Result<(), Error> {
-        self.lease(to, function, |lease, _| lease.open(cpu, &service.adapter, memory))
+        self.lease(to, function, |lease, _| lease.open(cpu, &host.adapter, memory))
     }
 
     /// Forwards up to the `wanted` interrupts of a function to its borrower, or no more if none are. Returns how many.
     pub async fn forward(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &Rc<LocalHost>,
         (to, function): (u8, Bdf),
         wanted: Forwarding,
     ) -> Result<u8, Error> {
@@ -205,10 +203,10 @@ impl Lender {
         }
         let granted = irqs.len() as u8;
         for (bit, irq) in (first..).zip(irqs) {
-            let service = service.me();
+            let host = Rc::downgrade(host);
             let forward = move |cpu: &Cpu| {
-                if let Some(service) = service.upgrade() {
-                    service.forward(cpu, to, bit);
+                if let Some(host) = host.upgrade() {
+                    host.forward(cpu, to, bit);
                 }
             };
             if legacy {
@@ -236,10 +234,10 @@ impl Lender {
     }
 
     /// Unmasks a legacy interrupt after the guest has handled it. If the cause remains, it is forwarded again.
-    pub async fn unmask(&self, cpu: &Cpu, service: &Service, (to, function): (u8, Bdf)) -> Result<(), Error> {
+    pub async fn unmask(&self, cpu: &Cpu, host: &LocalHost, (to, function): (u8, Bdf)) -> Result<(), Error> {
         let bit = self.lease(to, function, |lease, _| lease.line().ok_or(Error::Invalid))?;
         if !self.held(function)?.device.set_intx_masked_if_due(cpu, false).await {
-            service.forward(cpu, to, bit);
+            host.forward(cpu, to, bit);
         }
         Ok(())
     }
@@ -258,12 +256,12 @@ impl Lender {
     pub fn join_guest(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (to, function): (u8, Bdf),
         peer: Peer,
         mapping: BarMapping,
     ) -> Result<(), Error> {
-        let target = match peer.node == service.adapter.node() {
+        let target = match peer.node == host.adapter.node() {
             false => (mapping.target, mapping.length),
             true => {
                 let bars = self.own_peer(to, function, peer.function)?;
@@ -271,26 +269,26 @@ impl Lender {
             }
         };
         self.lease(to, function, |lease, _| {
-            lease.join_guest(cpu, &service.adapter, (peer, target), mapping.guest_address)
+            lease.join_guest(cpu, &host.adapter, (peer, target), mapping.guest_address)
         })?;
-        self.leaves_half(cpu, service, (to, function), peer)
+        self.leaves_half(cpu, host, (to, function), peer)
     }
 
     /// Lets a function of a node access another one of the same node.
     pub fn join(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (to, function): (u8, Bdf),
         peer: Peer,
         bars: Bars,
     ) -> Result<Bars, Error> {
-        let bars = match peer.node == service.adapter.node() {
+        let bars = match peer.node == host.adapter.node() {
             false => bars,
             true => self.own_peer(to, function, peer.function)?,
         };
-        let found = self.lease(to, function, |lease, _| lease.join(cpu, service, peer, bars))?;
-        self.leaves_half(cpu, service, (to, function), peer)?;
+        let found = self.lease(to, function, |lease, _| lease.join(cpu, host, peer, bars))?;
+        self.leaves_half(cpu, host, (to, function), peer)?;
         Ok(found)
     }
 
@@ -299,17 +297,17 @@ impl Lender {
     fn leaves_half(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (to, function): (u8, Bdf),
         last: Peer,
     ) -> Result<(), Error> {
         let of = |held: &Rc<LentFunction>| held.with_lease(|lease| lease.peer_segments());
         let taken: usize = self.held.borrow().values().filter_map(of).sum();
-        if 2 * taken <= service.adapter.segments() {
+        if 2 * taken <= host.adapter.segments() {
             return Ok(());
         }
         self.lease(to, function, |lease, _| {
-            lease.unreach(cpu, &service.adapter, last);
+            lease.unreach(cpu, &host.adapter, last);
             Err(Error::NoSpace)
         })
     }
@@ -327,12 +325,12 @@ impl Lender {
     pub fn part(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (to, function): (u8, Bdf),
         peer: Peer,
     ) -> Result<(), Error> {
         self.lease(to, function, |lease, _| {
-            lease.part(cpu, &service.adapter, peer);
+            lease.part(cpu, &host.adapter, peer);
             Ok(())
         })
     }
@@ -341,18 +339,18 @@ impl Lender {
     pub fn admit(
         &self,
         cpu: &Cpu,
-        service: &Service,
+        host: &LocalHost,
         (to, function): (u8, Bdf),
         guest: (Peer, u8),
         payload: u16,
     ) -> Result<Bars, Error> {
         // Functions that only access others leave half of the table to lent functions.
-        if service.adapter.is_half_full() {
+        if host.adapter.is_half_full() {
             return Err(Error::NoSpace);
         }
         self.lease(to, function, |lease, held| {
             fits(payload, lease.sizes().payload())?;
-            lease.admit(cpu, service, guest, &held.device)
+            lease.admit(cpu, host, guest, &held.device)
         })
     }
 
