@@ -16,8 +16,8 @@ use wire::vtd::MsiMessage;
 
 use crate::bus::{Found, Target};
 use crate::exits::Exit;
+use crate::machine::Machine;
 use crate::vcpu::{Request, Vcpu};
-use crate::vm::Machine;
 
 /// What a guest's kernel stands on: the host's cores and memory, translated, with exits to the hypervisor.
 pub struct GuestGround(pub Rc<Machine>);

@@ -1,15 +1,14 @@
 //! Interrupt delivery into a guest.
 
 use std::cell::Cell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use kernel::Ground;
 use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
+use wire::vtd::PostedDescriptor;
 
 use crate::function::GuestMessage;
-use crate::vm::Machine;
-use wire::vtd::PostedDescriptor;
 
 /// Hardware support for guests' interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -21,23 +20,6 @@ pub enum InterruptSupport {
     Virtual,
     /// The IOMMU also posts devices' interrupts (Xeon E5 v4 and later).
     Posted,
-}
-
-/// A guest's interrupt controller, for devices that send messages.
-#[derive(Clone)]
-pub struct GuestInterrupts(Weak<Machine>);
-
-impl GuestInterrupts {
-    pub(crate) fn new(machine: &Rc<Machine>) -> Self {
-        Self(Rc::downgrade(machine))
-    }
-
-    /// Sends a message from a core of the host, which interrupts the vCPU that it names.
-    pub fn send(&self, cpu: &Cpu, message: GuestMessage) {
-        if let Some(machine) = self.0.upgrade() {
-            machine.send(cpu, message);
-        }
-    }
 }
 
 /// The vCPU addressed by a message (Intel SDM, volume 3, 10.11.1).

@@ -6,7 +6,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `vm` | a virtual machine and its life cycle |
-//! | `vcpu` | a vCPU: the host task that runs it and handles its exits |
+//! | `params` | what it is made of |
+//! | `machine` | its parts, and how they reach each other |
+//! | `vcpu` | a vCPU, and the host task that runs it and handles its exits |
 //! | `memory` | guest-physical memory: second-level tables, TLBs, pinning |
 //! | `bus` | functions of a guest, and targets of accesses to their registers |
 //! | `port` | root ports and slots |
@@ -33,8 +35,10 @@ mod exits;
 mod function;
 mod ground;
 mod interrupts;
+mod machine;
 mod memory;
 pub mod net;
+mod params;
 pub mod placement;
 mod port;
 mod ring;
@@ -46,7 +50,9 @@ pub use bus::{BarPart, Behind, GuestDevice};
 pub use costs::{VhostCosts, VirtCosts};
 pub use exits::{Exit, Exits};
 pub use function::{GuestFunction, GuestMessage};
-pub use interrupts::{GuestInterrupts, InterruptSupport};
+pub use interrupts::InterruptSupport;
+pub use machine::GuestInterrupts;
 pub use memory::{Block, GuestMemory, GuestNode};
+pub use params::{VmError, VmParams};
 pub use vfio::{HostFunction, Signal, Vfio, VfioDevice};
-pub use vm::{Vm, VmError, VmParams};
+pub use vm::Vm;

@@ -1,310 +1,33 @@
 //! A virtual machine.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use engine::Handle;
 use hardware::Fabric;
-use hardware::root::LineController;
-use kernel::{Ground, GuestMode, InterruptSink, Kernel, KernelParams};
+use kernel::{Kernel, KernelParams};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::kernel::{TaskId, TaskParams};
-use platform::memory::{Pages, PhysAddr, Policy};
+use platform::memory::{Pages, Policy};
 use platform::pci::PciDevice;
 use platform::sync::Completion;
-use units::{Bytes, Cycles, Duration, Frequency, Time};
-use wire::pcie::{FunctionAddress, IntxLine};
-use wire::vtd::{MsiMessage, PostedDescriptor};
+use units::Duration;
+use wire::pcie::FunctionAddress;
+use wire::vtd::PostedDescriptor;
 
-use crate::bus::{Bus, GuestDevice};
+use crate::bus::GuestDevice;
 use crate::costs::VirtCosts;
-use crate::exits::{Exit, ExitCounter, Exits};
-use crate::function::GuestMessage;
+use crate::exits::Exits;
 use crate::ground::GuestGround;
-use crate::interrupts::{self, GuestInterrupts, InterruptSupport, Postbox};
-use crate::memory::{GuestMemory, GuestNode};
-use crate::vcpu::{InGuest, Request, Vcpu, Watcher};
+use crate::interrupts::Postbox;
+use crate::machine::{GuestInterrupts, Machine, Wanted};
+use crate::memory::GuestMemory;
+use crate::params::{VmError, VmParams};
+use crate::vcpu::Vcpu;
+use crate::vcpu::running::Watcher;
 use crate::vfio::{Assigned, Change, Container, HostFunction, Vfio, VfioDevice};
-
-/// Parameters of a virtual machine.
-#[derive(Clone, Debug)]
-pub struct VmParams {
-    /// Name prefix of its tasks.
-    pub name: String,
-    /// For each vCPU, the host cores that it may use.
-    pub vcpus: Vec<Vec<CpuId>>,
-    /// Memory by node.
-    pub nodes: Vec<GuestNode>,
-    /// Empty slots for hot-plug.
-    pub slots: u8,
-    /// Limit of memory pinned for devices (Linux: `RLIMIT_MEMLOCK`); all of it if `None`.
-    pub pin_limit: Option<Bytes>,
-    /// Hardware support for its interrupts.
-    pub interrupts: InterruptSupport,
-    /// CPU costs of exits.
-    pub costs: VirtCosts,
-    /// Boot parameters of its kernel.
-    pub kernel: KernelParams,
-}
-
-/// Why a virtual machine cannot be created.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum VmError {
-    /// The node lacks the memory.
-    Memory(Error),
-    /// A function cannot be passed through. Without an IOMMU that is on, it could access all of the host's
-    /// memory.
-    Function(FunctionAddress, Error),
-}
-
-impl std::fmt::Display for VmError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Memory(error) => write!(f, "cannot allocate its memory: {error}"),
-            Self::Function(at, Error::NotSupported) => {
-                write!(f, "{at} cannot be passed through: the host's IOMMU is off")
-            }
-            Self::Function(at, Error::Busy) => {
-                write!(f, "{at} cannot be passed through: its IOMMU group is in use")
-            }
-            Self::Function(at, error) => write!(f, "{at} cannot be passed through: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for VmError {}
-
-/// Run state of a machine's vCPUs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
-    /// Run guest code.
-    Run,
-    /// Paused.
-    Pause,
-    /// End for good.
-    End,
-}
-
-/// The parts of a virtual machine and the connections between them.
-pub struct Machine {
-    pub hw: Handle<Fabric>,
-    pub host: Rc<dyn Ground>,
-    host_kernel: Weak<Kernel>,
-    frequency: Frequency,
-    pub costs: VirtCosts,
-    pub memory: Rc<GuestMemory>,
-    pub vcpus: Vec<Vcpu>,
-    /// Memory of the posted-interrupt descriptors.
-    postboxes: Pages,
-    pub bus: Bus,
-    pub exits: ExitCounter,
-    pub wanted: Cell<Wanted>,
-    /// The guest's kernel.
-    guest: RefCell<Weak<Kernel>>,
-    sink: RefCell<Option<InterruptSink>>,
-    pub support: InterruptSupport,
-    /// Interrupt controller for legacy lines.
-    lines: RefCell<LineController>,
-    /// Interrupts taken by the guest: from the hypervisor, and from the IOMMU.
-    forwarded: Cell<u64>,
-    posted: Cell<u64>,
-}
-
-impl Machine {
-    /// CPU time of a vCPU.
-    pub fn clock(&self, number: usize) -> Time {
-        let vcpu = &self.vcpus[number];
-        if let Some((kernel, task)) = self.host_kernel.upgrade().zip(vcpu.task.get()) {
-            let now = Time::ZERO + kernel.task_time(task, Part::User);
-            vcpu.clock.set(now.max(vcpu.clock.get()));
-        }
-        vcpu.clock.get()
-    }
-
-    /// Attributes what a vCPU has polled to the host core that it has.
-    pub fn note_polled(&self, number: usize) {
-        if let Some(guest) = self.guest() {
-            self.vcpus[number].note_polled(guest.core_times(CpuId(number as u16)).of(Part::Poll));
-        }
-    }
-
-    /// As [`GuestMemory::translate`]. Accessing a page that is being moved causes an exit.
-    pub fn translate(
-        &self,
-        core: CpuId,
-        own: CpuId,
-        now: Time,
-        at: PhysAddr,
-    ) -> (Time, Option<(PhysAddr, u64)>) {
-        let before = self.memory.violations();
-        let (now, place) = self.memory.translate(usize::from(core.0), own, now, at);
-        if self.memory.violations() == before {
-            return (now, place);
-        }
-        self.exits.count(Exit::Violation);
-        (now + self.time_for(self.costs.exit), place)
-    }
-
-    /// Guest node of a vCPU: the one whose memory is local to its core.
-    pub fn node_of(&self, vcpu: &Vcpu) -> Node {
-        let host = self.host_kernel.upgrade().map(|kernel| kernel.face().node_of(vcpu.home()));
-        let near = self.memory.ranges().iter().position(|ranges| {
-            host.is_some() && ranges.first().and_then(|&(at, _)| self.memory.node_of(at)) == host
-        });
-        Node(near.unwrap_or(0) as u8)
-    }
-
-    /// Creates a kernel on the machine.
-    fn boot(self: &Rc<Self>, params: &KernelParams) -> Rc<Kernel> {
-        let kernel = Rc::new(Kernel::on(&self.hw, Rc::new(GuestGround(Rc::clone(self))), params.clone()));
-        *self.guest.borrow_mut() = Rc::downgrade(&kernel);
-        kernel
-    }
-
-    /// The current kernel.
-    pub fn guest(&self) -> Option<Rc<Kernel>> {
-        self.guest.borrow().upgrade()
-    }
-
-    /// A vCPU has entered the guest: resumes what waits for it.
-    pub fn entered(&self, number: usize) {
-        if let Some(kernel) = self.guest() {
-            kernel.core_runs(CpuId(number as u16));
-        }
-    }
-
-    /// Sets the receiver of the guest's interrupts.
-    pub fn connect(&self, sink: Option<InterruptSink>) {
-        *self.sink.borrow_mut() = sink;
-    }
-
-    /// Delivers an interrupt to a vCPU.
-    pub fn deliver(&self, number: usize, vector: u8) {
-        if let Some(sink) = &mut *self.sink.borrow_mut() {
-            sink(number as u32, vector);
-        }
-    }
-
-    /// The vCPU addressed by a message, or the first if there is no such vCPU.
-    pub fn core_of(&self, message: GuestMessage) -> usize {
-        Some(interrupts::core_of(message)).filter(|&core| core < self.vcpus.len()).unwrap_or(0)
-    }
-
-    /// Sends a message to the guest from the host's core `cpu`.
-    pub fn send(self: &Rc<Self>, cpu: &Cpu, message: GuestMessage) {
-        self.inject(cpu, interrupts::core_of(message), interrupts::vector_of(message));
-    }
-
-    /// Injects an interrupt into vCPU `number` from the host's core `cpu`.
-    pub fn inject(self: &Rc<Self>, cpu: &Cpu, number: usize, vector: u8) {
-        let Some(vcpu) = self.vcpus.get(number) else { return };
-        let notification = vcpu.postbox.post(cpu, vector);
-        if vcpu.is_halted() {
-            return vcpu.kick();
-        }
-        // A vCPU in host mode on this core checks when it enters the guest.
-        if vcpu.core() == cpu.id() {
-            return if self.support == InterruptSupport::Software {
-                vcpu.kick()
-            };
-        }
-        if self.support == InterruptSupport::Software {
-            // It runs on another core, which gets an IPI and leaves the guest.
-            let (machine, arrives) = (Rc::clone(self), cpu.now() + self.time_for(self.costs.kick));
-            self.hw.spawn(async move {
-                machine.hw.sleep_until(arrives).await;
-                machine.vcpus[number].kick();
-            });
-        } else if let Some((core, vector)) = notification
-            && let Some(host) = self.host_kernel.upgrade()
-        {
-            host.guest_interrupts().send_vector(cpu, CpuId(core as u16), vector);
-        }
-    }
-
-    /// Sets the legacy line that the function in a slot asserts, if any, from the host's core `cpu`.
-    pub fn set_line(self: &Rc<Self>, cpu: &Cpu, slot: u8, line: Option<IntxLine>) {
-        self.bus.set_line(slot, line);
-        self.heed_lines(cpu);
-    }
-
-    /// Updates the interrupt controller's inputs.
-    fn heed_lines(self: &Rc<Self>, cpu: &Cpu) {
-        let sent = self.lines.borrow_mut().set_active(self.bus.lines());
-        sent.for_each(|message| self.send_line(cpu, message));
-    }
-
-    /// Sets the message that a line sends while active, if any.
-    pub fn program_line(self: &Rc<Self>, cpu: &Cpu, line: IntxLine, message: Option<MsiMessage>) {
-        let sent = self.lines.borrow_mut().program(line, message);
-        sent.into_iter().for_each(|message| self.send_line(cpu, message));
-    }
-
-    /// The guest has handled a line's interrupt: checks the functions' causes again.
-    pub async fn end_line(self: &Rc<Self>, cpu: &Cpu, line: IntxLine) {
-        for device in self.bus.on_line(line) {
-            device.end_of_interrupt(cpu).await;
-        }
-        let sent = self.lines.borrow_mut().end(line);
-        sent.into_iter().for_each(|message| self.send_line(cpu, message));
-    }
-
-    fn send_line(self: &Rc<Self>, cpu: &Cpu, MsiMessage { address, data }: MsiMessage) {
-        self.send(cpu, GuestMessage { address, data });
-    }
-
-    /// Whether a core's vector belongs to a line, whose end the guest reports itself.
-    pub fn is_line(&self, number: usize, vector: u8) -> bool {
-        self.lines.borrow().sends(|MsiMessage { address, data }| {
-            let message = GuestMessage { address, data };
-            (interrupts::core_of(message), interrupts::vector_of(message)) == (number, vector)
-        })
-    }
-
-    /// Takes all pending interrupts of a vCPU.
-    pub fn take_posted(&self, number: usize) -> Vec<u8> {
-        let taken = self.vcpus[number].postbox.take();
-        let forwarded = taken.iter().filter(|(_, forwarded)| *forwarded).count() as u64;
-        self.forwarded.set(self.forwarded.get() + forwarded);
-        self.posted.set(self.posted.get() + taken.len() as u64 - forwarded);
-        taken.into_iter().map(|(vector, _)| vector).collect()
-    }
-
-    /// A vCPU enters or leaves the guest on a host core.
-    pub fn set_guest(self: &Rc<Self>, number: usize, core: CpuId, inside: bool) {
-        if let Some(host) = self.host_kernel.upgrade() {
-            let mode = || -> Rc<dyn GuestMode> { Rc::new(InGuest(Rc::downgrade(self), number)) };
-            let mode = self.vcpus[number].mode.get_or_init(mode);
-            host.guest_interrupts().set_guest(core, inside.then(|| Rc::clone(mode)));
-        }
-    }
-
-    /// An interrupt was posted for a vCPU that has released its core.
-    fn wake_posted(&self) {
-        let waits = |vcpu: &&Vcpu| vcpu.is_halted() && vcpu.postbox.is_pending();
-        self.vcpus.iter().filter(waits).for_each(Vcpu::kick);
-    }
-
-    /// Exits to the hypervisor's kernel part for `work`.
-    pub fn call(&self, core: CpuId, exit: Exit, work: impl FnOnce(&Cpu) + 'static) -> engine::Completion<()> {
-        let (completer, answer) = engine::oneshot();
-        let work = Box::new(move |cpu: Cpu| -> Async<'static, ()> {
-            Box::pin(async move {
-                work(&cpu);
-                completer.complete(());
-            })
-        });
-        self.vcpus[usize::from(core.0)].ask(Request { exit, work });
-        answer
-    }
-
-    /// Duration of cycles of the host's cores.
-    fn time_for(&self, cycles: u64) -> Duration {
-        self.frequency.time_for(Cycles::new(cycles))
-    }
-}
 
 /// Action after a guest has ended.
 type End = Rc<dyn for<'a> Fn(&'a Cpu) -> Async<'a, ()>>;
@@ -314,6 +37,8 @@ pub struct Vm {
     machine: Rc<Machine>,
     kernel: RefCell<Rc<Kernel>>,
     params: KernelParams,
+    /// Memory of the posted-interrupt descriptors.
+    postboxes: Pages,
     container: Rc<Container>,
     /// Slots of passed-through functions; `None` if the function is gone.
     slots: RefCell<BTreeMap<FunctionAddress, Option<u8>>>,
@@ -360,37 +85,15 @@ impl Vm {
             let at = postboxes.start + (n * PostedDescriptor::BYTES) as u64;
             Vcpu::new(cpus.first().copied().unwrap_or(CpuId(0)), Postbox::new(at, &ground))
         };
-        let machine = Rc::new(Machine {
-            hw: hw.clone(),
-            host: Rc::clone(&ground),
-            host_kernel: Rc::downgrade(host),
-            frequency: params.kernel.core.frequency,
-            costs: params.costs,
-            memory: Rc::clone(&memory),
-            vcpus: params.vcpus.iter().enumerate().map(vcpu).collect(),
-            postboxes,
-            bus: Bus::new(params.slots),
-            exits: ExitCounter::default(),
-            wanted: Cell::new(Wanted::Run),
-            guest: RefCell::default(),
-            sink: RefCell::default(),
-            support: params.interrupts,
-            lines: RefCell::default(),
-            forwarded: Cell::new(0),
-            posted: Cell::new(0),
-        });
-        let woken = Rc::downgrade(&machine);
-        host.guest_interrupts().on_posted_wakeup(Rc::new(move |_| {
-            if let Some(machine) = woken.upgrade() {
-                machine.wake_posted();
-            }
-        }));
+        let vcpus = params.vcpus.iter().enumerate().map(vcpu).collect();
+        let machine = Machine::new(hw, host, &params, Rc::clone(&memory), vcpus);
         let container = Container::new(host, &memory);
-        let kernel = machine.boot(&params.kernel);
+        let kernel = boot(&machine, &params.kernel);
         let vm = Rc::new(Self {
             machine,
             kernel: RefCell::new(kernel),
             params: params.kernel,
+            postboxes,
             container,
             slots: RefCell::default(),
             told: RefCell::default(),
@@ -557,7 +260,7 @@ impl Vm {
     /// As of [`GuestMemory::move_page`]; pages that were moved stay there.
     pub async fn move_to(&self, cpu: &Cpu, cores: &[CpuId], node: Node) -> Result<(), Error> {
         const LARGE: usize = 2 << 20;
-        let host = self.machine.host_kernel.upgrade().ok_or(Error::NoDevice)?;
+        let host = self.machine.host_kernel().ok_or(Error::NoDevice)?;
         for task in self.tasks() {
             host.face().set_affinity(task, cores)?;
         }
@@ -594,12 +297,12 @@ impl Vm {
 
     /// Interrupts injected by the hypervisor.
     pub fn interrupts_forwarded(&self) -> u64 {
-        self.machine.forwarded.get()
+        self.machine.taken()[0]
     }
 
     /// Device interrupts posted without the host.
     pub fn interrupts_posted(&self) -> u64 {
-        self.machine.posted.get()
+        self.machine.taken()[1]
     }
 
     /// Steal time of all vCPUs.
@@ -654,10 +357,8 @@ impl Vm {
             for device in vm.machine.bus.devices() {
                 device.reset(cpu).await;
             }
-            vm.machine.bus.reset();
-            vm.machine.lines.take();
-            vm.machine.vcpus.iter().for_each(Vcpu::forget);
-            vm.kernel.replace(vm.machine.boot(&vm.params));
+            vm.machine.reset();
+            vm.kernel.replace(boot(&vm.machine, &vm.params));
         })
     }
 
@@ -684,8 +385,8 @@ impl Vm {
             device.close(cpu).await;
         }
         self.machine.memory.close(cpu);
-        if let Some(host) = self.machine.host_kernel.upgrade() {
-            host.face().free_pages(cpu, self.machine.postboxes);
+        if let Some(host) = self.machine.host_kernel() {
+            host.face().free_pages(cpu, self.postboxes);
         }
     }
 
@@ -693,7 +394,7 @@ impl Vm {
     where
         W: AsyncFnOnce(Rc<Kernel>, &Cpu) -> T + 'static,
     {
-        let host = self.machine.host_kernel.upgrade().expect("a guest does not outlive its host");
+        let host = self.machine.host_kernel().expect("a guest does not outlive its host");
         in_task(&host, TaskParams::named(format!("qemu-{what}")), work)
     }
 }
@@ -713,4 +414,12 @@ where
         })
     });
     async move { done.wait().await }
+}
+
+/// Creates a kernel on a machine.
+fn boot(machine: &Rc<Machine>, params: &KernelParams) -> Rc<Kernel> {
+    let ground = Rc::new(GuestGround(Rc::clone(machine)));
+    let kernel = Rc::new(Kernel::on(&machine.hw, ground, params.clone()));
+    machine.runs(&kernel);
+    kernel
 }

@@ -18,9 +18,9 @@ use wire::virtio::{BlockHeader, Ring};
 use super::Storage;
 use crate::costs::VhostCosts;
 use crate::exits::Exit;
+use crate::machine::Machine;
 use crate::placement::Client;
 use crate::ring::DeviceRing;
-use crate::vm::Machine;
 
 /// A request in flight on the drive.
 struct UnderWay {

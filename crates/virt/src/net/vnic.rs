@@ -16,8 +16,8 @@ use super::Network;
 use super::buffers::Buffers;
 use crate::costs::VhostCosts;
 use crate::exits::Exit;
+use crate::machine::Machine;
 use crate::ring::{Chain, DeviceRing};
-use crate::vm::Machine;
 
 /// Longest time from a frame's last bit on the wire until it is in memory (assumed: some hundred times the usual).
 const ON_THE_WAY: Duration = Duration::from_ms(1);

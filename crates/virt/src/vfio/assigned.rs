@@ -14,7 +14,7 @@ use super::VfioDevice;
 use crate::bus::{BarPart, Behind, GuestDevice};
 use crate::function::GuestFunction;
 use crate::interrupts::{self, InterruptSupport};
-use crate::vm::Machine;
+use crate::machine::Machine;
 
 /// A passed-through function. Accesses to its registers go to the hardware. Configuration space and the MSI-X table
 /// are emulated, and the device is configured accordingly.
