@@ -92,6 +92,7 @@ pub mod prototype;
 pub mod records;
 pub mod scenario;
 pub mod suite;
+mod tenth;
 // Hardware built from files, for tests and fuzzing of its parts; not part of the public interface.
 #[doc(hidden)]
 pub mod topology;

@@ -2,12 +2,13 @@
 //! is found from counters instead, as that takes one run.
 
 use machine::{Action, ComputerSetup, Count, DeviceFile, Figure, HostSetup, LinkGeneration, Provenance};
-use units::{BitRate, ByteRate, Bytes, Duration, Frequency};
+use units::{BitRate, Frequency};
 
 use crate::computer::device::{link_of, raise};
 use crate::computer::{self, Counts, FinishedProgram};
 use crate::counters::{Binding, Kind, Resource};
 use crate::progress::Progress;
+use crate::tenth::{double, faster, more, more_credits, next, shorter};
 
 /// By how much a resource can be raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,39 +189,6 @@ fn merit(done: &FinishedProgram) -> f64 {
     }
 }
 
-/// A tenth more of a number of places, at least one.
-pub(crate) fn more(count: &mut Count) {
-    let n = count.get();
-    *count = Count::new(n + n.div_ceil(10)).expect("not 0");
-}
-
-/// A tenth more room.
-pub(crate) fn larger(bytes: &mut Bytes) {
-    *bytes = Bytes::new(bytes.get() + bytes.get().div_ceil(10));
-}
-
-/// Rings are powers of two, and twice as long is the least that is more.
-fn double(count: &mut Count) {
-    *count = Count::new(2 * count.get()).expect("not 0");
-}
-
-/// A tenth less of a time.
-pub(crate) fn shorter(time: &mut Duration) {
-    *time = Duration::from_ps(time.as_ps() * 10 / 11);
-}
-
-/// A tenth faster.
-pub(crate) fn faster(rate: &mut ByteRate) {
-    *rate = ByteRate::from_bytes_per_s(rate.bytes_per_s() / 10 * 11);
-}
-
-/// A link has no tenth more: its next generation is twice as fast.
-fn next(generation: &mut LinkGeneration) {
-    if let Some(next) = LinkGeneration::new(generation.get() + 1) {
-        *generation = next;
-    }
-}
-
 /// A scenario with a tenth more of a resource; `None` if none of the figures stands for it alone.
 fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<ComputerSetup> {
     let mut setup = setup.clone();
@@ -362,12 +330,6 @@ fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<Comp
         }
     }
     Some(setup)
-}
-
-fn more_credits(credits: &mut machine::Credits) {
-    for count in [&mut credits.ph, &mut credits.pd, &mut credits.nph, &mut credits.npd] {
-        count.value += count.value.div_ceil(10);
-    }
 }
 
 /// A host's device by the name that counters have for it.

@@ -6,6 +6,7 @@
 //! host.
 
 pub mod boot;
+mod command_line;
 mod core_to_core;
 pub mod cuda;
 pub mod dd;
@@ -38,9 +39,10 @@ pub mod testpmd;
 mod unmodelled;
 mod usage;
 
+pub use command_line::JobFiles;
 pub use premises::{Disk, Link, Premises, Refused};
 pub use program::{
     Environment, Failure, Firmware, MeasuredSpan, Program, Reading, Report, ReportSoFar, TrafficKind,
 };
-pub use registry::{Command, JobFiles, PROGRAMS, parse, parse_with};
+pub use registry::{Command, PROGRAMS, parse, parse_with};
 pub use rewrite::{option_axis, with_option};

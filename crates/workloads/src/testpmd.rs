@@ -16,10 +16,10 @@ use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, UdpHeader, protocol};
 
+use crate::command_line::refused;
 use crate::l2fwd::{polled, turn_round};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
-use crate::registry::refused;
 use crate::unmodelled::{self, Unmodelled};
 
 /// Cycles of the loop per stream and per packet (assumed: about ten instructions per packet).

@@ -7,8 +7,8 @@ use clap::{Args, FromArgMatches, Parser};
 use super::jobfile::{JobSection, sections};
 use super::options::{JobOptions, with_base};
 use super::values::UnitBase;
+use crate::command_line::{forgiving, near, refused};
 use crate::premises::Refused;
-use crate::registry::{forgiving, near, refused};
 
 /// Form of fio's own report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]

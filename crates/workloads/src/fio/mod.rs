@@ -33,9 +33,9 @@ use platform::storage::BlockFile;
 use platform::sync::Completion;
 use units::Duration;
 
+use crate::command_line::JobFiles;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
-use crate::registry::JobFiles;
 pub(crate) use verify::{holds, store};
 
 use command::{Console, line, names_file};

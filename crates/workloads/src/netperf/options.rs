@@ -9,9 +9,9 @@ use super::confidence::{self, Confidence};
 use super::control::{Test, TestLength};
 use super::selectors::NamedOutput;
 use super::{MOST, PORT};
+use crate::command_line::refused;
 use crate::options::{duration, length, mixed_size, peer, seconds, within};
 use crate::premises::Refused;
-use crate::registry::refused;
 use crate::unmodelled::Unmodelled;
 
 /// Options without an effect of their own here.

@@ -5,8 +5,8 @@ use machine::Part;
 
 use super::Slot;
 use crate::counters::Kind;
+use crate::tenth::{larger, more};
 use crate::topology::{TopologyError, plug_card};
-use crate::what_if::{larger, more};
 
 pub fn plug(mut slot: Slot<'_>, part: &Part) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&part.link);

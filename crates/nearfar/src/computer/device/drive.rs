@@ -10,8 +10,8 @@ use super::Slot;
 use crate::computer::error::ComputerError;
 use crate::counters::Kind;
 use crate::plain::{Plain, given, pci_id, plain};
+use crate::tenth::{faster, larger, more, shorter};
 use crate::topology::{TopologyError, attributes, endpoint_port};
-use crate::what_if::{faster, larger, more, shorter};
 
 /// Bytes that a power cut does not tear (assumed: a page, as enterprise drives have it; AWUPF of the P4800X is not known).
 const ATOMIC: u64 = 4096;

@@ -9,8 +9,8 @@ use wire::pcie::{Generation, Width};
 use super::Slot;
 use crate::counters::Kind;
 use crate::plain::{Plain, given, narrow, pci_id, plain};
+use crate::tenth::{faster, more, shorter};
 use crate::topology::{TopologyError, attributes, endpoint_port};
-use crate::what_if::{faster, more, shorter};
 
 pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&gpu.link);

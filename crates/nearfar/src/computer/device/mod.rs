@@ -30,8 +30,8 @@ use wire::pcie::{Generation, Width};
 
 use super::error::ComputerError;
 use crate::counters::Kind;
+use crate::tenth::more;
 use crate::topology;
-use crate::what_if::more;
 
 pub use blocks::BlockFiles;
 

@@ -19,8 +19,8 @@ use wire::pcie::{Generation, Width};
 use super::{Slot, kpio};
 use crate::counters::Kind;
 use crate::plain::{Plain, given, pci_id, plain};
+use crate::tenth::{more, shorter};
 use crate::topology::{TopologyError, attributes, endpoint_port};
-use crate::what_if::{more, shorter};
 
 pub fn plug(
     mut slot: Slot<'_>,
