@@ -2,7 +2,7 @@
 
 use machine::{Doc, Machine, Part};
 use nearfar::bench::Bench;
-use nearfar::experiment::{self, Combination};
+use nearfar::experiment::{self, Combination, Experiment};
 use nearfar::records::{self, Record};
 use nearfar::suite;
 use nearfar::uncertainty::{Draws, intervals};
@@ -22,6 +22,17 @@ pub struct Uncertainty {
 }
 
 impl Uncertainty {
+    /// Whether an experiment can be run again and again, if that is asked for.
+    ///
+    /// # Errors
+    /// If it writes files of its own.
+    pub fn check(self, experiment: &Experiment) -> Result<(), Failure> {
+        match self.draws {
+            Some(_) => Ok(experiment.check_repeatable()?),
+            None => Ok(()),
+        }
+    }
+
     /// The intervals of an experiment's results (`rows`) at these points of a sweep, as records. `figures` are those
     /// in use.
     pub fn of_points(

@@ -114,7 +114,11 @@ fn a_scenario_writes_only_what_is_its_own() {
     assert!(outside.join("below/x.pcapng").exists());
     refused(&folder, &["run", "cap.toml", "--folder", "none"], "there is no folder `none`");
     // Points of a sweep would replace each other's.
-    refused(&folder, &["sweep", "cap.toml", "--over", "seed=1,2"], "every point of the sweep would write");
+    refused(
+        &folder,
+        &["sweep", "cap.toml", "--over", "seed=1,2"],
+        "at each point of a sweep, where it is left out",
+    );
 }
 
 #[test]
@@ -123,6 +127,18 @@ fn a_drive_keeps_its_blocks_in_what_is_its_own() {
     done(nearfar(&folder, &["run", "drive.toml"]));
     done(nearfar(&folder, &["run", "drive.toml"]));
     let length = fs::metadata(folder.join("x.img")).unwrap().len();
+    for line in [
+        "export drive.toml -o x.img",
+        "export drive.toml --as capture -o ./x.img",
+        "draw drive.toml -o x.img",
+    ] {
+        let output = nearfar(&folder, &line.split(' ').collect::<Vec<_>>());
+        assert!(
+            output.status.code() == Some(2) && said(&output).contains("both write to"),
+            "{line}: {}",
+            said(&output)
+        );
+    }
     refused(
         &folder,
         &["run", "drive.toml", "--set", "host.a.device.0.drive=optane-p4800x"],
@@ -130,6 +146,13 @@ fn a_drive_keeps_its_blocks_in_what_is_its_own() {
     );
     assert_eq!(fs::metadata(folder.join("x.img")).unwrap().len(), length);
     refused(&folder, &["run", "drive.toml", "--json", "./x.img"], "both write to");
+    // Whoever only looks leaves nothing, and what cannot be is told before.
+    fs::remove_file(folder.join("x.img")).unwrap();
+    done(nearfar(&folder, &["export", "drive.toml", "-o", "a.xml"]));
+    done(nearfar(&folder, &["tree", "drive.toml"]));
+    refused(&folder, &["run", "drive.toml", "--uncertainty", "2"], "cannot be run again and again");
+    refused(&folder, &["tree", "drive.toml", "--nvme", "x.img"], "both write to");
+    assert!(!folder.join("x.img").exists());
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Diagnostics {
 
     /// A single error about something without a text.
     pub fn about(name: &str, message: impl Into<String>, help: Option<String>) -> Self {
-        let source = std::sync::Arc::new(crate::source::Source { name: name.into(), text: String::new() });
+        let source = std::sync::Arc::new(crate::source::Source::new(name, ""));
         let mut diagnostic = Diagnostic::new(&Place::new(&source, 0..0), message);
         diagnostic.help = help;
         Self(vec![diagnostic])

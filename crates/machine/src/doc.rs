@@ -95,7 +95,7 @@ impl<T: Kindred> Doc<T> {
 
     /// Creates a file from text; `name` is its name in messages.
     pub fn from_text(library: &Library, name: &str, text: &str) -> Self {
-        Self::of(library, Arc::new(Source { name: name.into(), text: text.into() }))
+        Self::of(library, Arc::new(Source::new(name, text)))
     }
 
     fn of(library: &Library, source: Arc<Source>) -> Self {
@@ -227,7 +227,8 @@ impl<T: Kindred> Doc<T> {
             // More than any sensible nesting.
             if layers.len() > 8 {
                 return Err(Diagnostics::new(vec![
-                    Diagnostic::new(&place, "`extends` goes in a circle").label("extends itself in the end"),
+                    Diagnostic::new(&place, "`extends` goes through more than 8 files")
+                        .label("extends itself in the end, or is too deep"),
                 ]));
             }
             let source = self
@@ -330,7 +331,7 @@ impl<T: Kindred> Doc<T> {
         let mut document = self.document()?;
         if document.remove(key).is_some() {
             let (name, text) = (self.source.name.clone(), document.to_string());
-            self.source = Arc::new(Source { name, text });
+            self.source = Arc::new(Source::new(name, text));
         }
         Ok(())
     }
@@ -375,7 +376,7 @@ impl<T: Kindred> Doc<T> {
         text: &str,
         provenance: Option<Provenance>,
     ) -> Result<(), Diagnostics> {
-        let source = Arc::new(Source { name: option.into(), text: format!("{path}={text}") });
+        let source = Arc::new(Source::new(option, format!("{path}={text}")));
         let mut segments = segments(path, &Place::new(&source, 0..path.len()))?;
         segments.splice(..0, within.map(ToOwned::to_owned));
         self.spell(option, path, segments, text, provenance);
@@ -390,7 +391,7 @@ impl<T: Kindred> Doc<T> {
         text: &str,
         provenance: Option<Provenance>,
     ) {
-        let source = Arc::new(Source { name: option.into(), text: format!("{path}={text}") });
+        let source = Arc::new(Source::new(option, format!("{path}={text}")));
         let key = Place::new(&source, 0..path.len());
         let place = Place::new(&source, path.len() + 1..source.text.len());
         let spelling = match text.trim().parse::<toml_edit::Value>() {

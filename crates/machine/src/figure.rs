@@ -225,7 +225,7 @@ fn deviation<T: Scalar>(value: &T, stated: &str) -> Option<f64> {
         // A count has no unit.
         (None, Ok(number)) => number,
         (None, Err(_)) => {
-            let source = Arc::new(crate::source::Source { name: String::new(), text: String::new() });
+            let source = Arc::new(crate::source::Source::new("", ""));
             let node = Node { place: Place::new(&source, 0..0), value: Value::Text(stated.to_owned()) };
             T::scalar(&node, "uncertainty", &mut Complaints::default())?.number()?
         }

@@ -75,7 +75,10 @@ impl KernelName {
         let disks = devices.disks.iter().map(|(name, _)| name.as_str());
         let (place, message, help) = match &self.of {
             NamedDevice::Disk if !may_be => {
-                let help = format!("the host's block devices are {}", suggest::list(disks));
+                let help = match disks.clone().next() {
+                    Some(_) => format!("the host's block devices are {}", suggest::list(disks)),
+                    None => "the host has no block device".to_owned(),
+                };
                 (&self.said.place, format!("there is no block device `{name}`"), help)
             }
             NamedDevice::WithInterrupts => {
@@ -84,7 +87,11 @@ impl KernelName {
                 if may_be || nets.clone().any(|own| own == name) {
                     return None;
                 }
-                let help = suggest::among(name, nets.chain(disks), "the host's are");
+                let all = nets.chain(disks);
+                let help = match all.clone().next() {
+                    Some(_) => suggest::among(name, all, "the host's are"),
+                    None => "the host has no device with interrupts that has a name".to_owned(),
+                };
                 (&self.said.place, format!("there is no device `{name}`"), help)
             }
             NamedDevice::Net(setting, value) => {

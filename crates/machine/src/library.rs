@@ -219,7 +219,7 @@ impl Library {
 
     fn text(&self, name: &str) -> Option<Arc<Source>> {
         let text = self.texts.get(name)?.clone();
-        Some(Arc::new(Source { name: name.to_owned(), text }))
+        Some(Arc::new(Source::new(name, text)))
     }
 
     fn search(
@@ -257,7 +257,7 @@ impl Library {
             }
         }
         if let Some((path, text)) = BUILT_IN.iter().find(|(path, _)| *path == relative) {
-            return Ok(Arc::new(Source { name: (*path).into(), text: (*text).into() }));
+            return Ok(Arc::new(Source::new(*path, *text)));
         }
         let names = self.names(folder);
         let known = suggest::among(name, names.iter().map(String::as_str), "there are");
@@ -282,5 +282,5 @@ fn read(path: &Path) -> Result<Arc<Source>, Missing> {
         return Err(missing("it is not a file of a machine, part or scenario".into()));
     }
     let text = files::read_to_string(path).map_err(|error| missing(error.to_string()))?;
-    Ok(Arc::new(Source { name: path.display().to_string(), text }))
+    Ok(Arc::new(Source::new(path.display().to_string(), text)))
 }

@@ -103,7 +103,7 @@ pub fn outline(
 }
 
 fn parse(line: &str) -> Result<Said, Diagnostics> {
-    let source = Arc::new(Source { name: "the line".into(), text: line.into() });
+    let source = Arc::new(Source::new("the line", line));
     let (mut said, mut wrong, mut key) = (Said::default(), Vec::new(), "");
     for word in line.split([' ', '\t', '\n', ',']).filter(|word| !word.is_empty()) {
         let start = word.as_ptr() as usize - line.as_ptr() as usize;

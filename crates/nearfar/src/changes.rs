@@ -63,7 +63,7 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
         let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         Some((text[..end].parse().ok()?, text[end..].trim().to_owned()))
     };
-    let (last, step, factor) = match (rest.rsplit_once('+'), rest.rsplit_once('x')) {
+    let (last, step, factor): (_, f64, f64) = match (rest.rsplit_once('+'), rest.rsplit_once('x')) {
         (Some((last, step)), _) => (last, step.trim().parse().map_err(|_| wrong())?, 1.0),
         (_, Some((last, factor))) => (last, 0.0, factor.trim().parse::<f64>().map_err(|_| wrong())?),
         (None, None) => (rest, 1.0, 1.0),
@@ -81,6 +81,13 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
         all.extend(doubled.take_while(|value| *value < to).map(|value| format!("{value}{space}{last_unit}")));
         all.push(format!("{to}{space}{last_unit}"));
         return Ok(all);
+    }
+    // Numbers whose neighbours are no numbers of their own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if step > 0.0 && to >= EXACT {
+        return Err(format!(
+            "`{first}..{rest}`: numbers beyond 2^53 are not counted through; list the values"
+        ));
     }
     let mut value = from;
     while value <= to * (1.0 + 1e-9) {

@@ -172,11 +172,16 @@ impl Experiment {
         }
     }
 
-    /// Whether its records are its only output, so that cached records can replace a run.
-    pub fn is_repeatable(&self) -> bool {
+    /// Whether its records are its only output, so that it can be run again and again.
+    ///
+    /// # Errors
+    /// If it writes files of its own.
+    pub fn check_repeatable(&self) -> Result<(), ExperimentError> {
         match self {
-            Self::Computers(setup) => computer::is_repeatable(setup),
-            Self::Bench(_) => true,
+            Self::Computers(setup) if !computer::is_repeatable(setup) => {
+                Err(ExperimentError::NotRepeatable(self.name().to_owned()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -274,10 +279,8 @@ pub fn load_point(
     let draw = draws.first().and_then(|(_, draw)| draw.parse::<Draw>().ok());
     let Some(draw) = draw else { return Experiment::load(library, scenario, option, &all) };
     let experiment = Experiment::load(&library.redrawn(Arc::new(draw)), scenario, option, &all)?;
-    match experiment.is_repeatable() {
-        true => Ok(experiment),
-        false => Err(ExperimentError::NotRepeatable(experiment.name().to_owned())),
-    }
+    experiment.check_repeatable()?;
+    Ok(experiment)
 }
 
 /// Runs all points of a sweep with drawn figures, on all cores. Returns the records of all points, for each draw.

@@ -96,14 +96,13 @@ pub fn matrix(
     };
     base.remove("program")?;
     base.remove("event")?;
-    // Each pair's run would write the same.
-    base.remove("capture")?;
     let text = base.to_text()?;
     let with = |run: &str| -> Result<ComputerSetup, ExperimentError> {
         let text = format!("{text}\n[[program]]\nhost = {host:?}\ncpus = \"0\"\nrun = {run:?}\n");
         let setup = ComputerSetup::load(library, &Doc::<ComputerScenario>::from_text(library, name, &text))?;
         computer::check_syntax(&setup)?;
-        Ok(setup)
+        // Runs side by side have no files in common.
+        Ok(setup.without_files())
     };
     let PeerOptions { bytes, reads, .. } = *options;
     let read = if reads { " --p2p_read" } else { "" };

@@ -191,7 +191,7 @@ fn merit(done: &FinishedProgram) -> f64 {
 
 /// A scenario with a tenth more of a resource; `None` if none of the figures stands for it alone.
 fn raised(setup: &ComputerSetup, host: &str, resource: &Resource) -> Option<ComputerSetup> {
-    let mut setup = setup.clone();
+    let mut setup = setup.without_files();
     let number = setup.hosts.iter().position(|own| own.name == host)?;
     let (owner, part) = resource.place.split_once('/').unwrap_or((&resource.place, ""));
     let owner = owner.split(':').next()?;

@@ -37,8 +37,12 @@ fn scaled(text: &str, factor: impl Fn(&str) -> Option<f64>, help: &str) -> Resul
         return number.checked_mul(factor as u64).ok_or_else(wrong);
     }
     let number = digits.parse::<f64>().map_err(|_| wrong())? * factor;
-    // The largest integers that a double has exactly.
-    if (0.0..=9_007_199_254_740_992.0).contains(&number) { Ok(number as u64) } else { Err(wrong()) }
+    // The largest integers that a double has exactly. What is not 0 does not become it.
+    if (number == 0.0 || number >= 1.0) && (0.0..=9_007_199_254_740_992.0).contains(&number) {
+        Ok(number as u64)
+    } else {
+        Err(wrong())
+    }
 }
 
 /// Power of a suffix k, m, g or t in lower case.

@@ -32,7 +32,7 @@ pub fn run(common: &Common, arguments: &DrawArgs) -> Result<ExitCode, Failure> {
     let named = input::Named { scenario: &arguments.scenario, folder: None };
     let experiment = input::scenario(&library, &named, "--set", &arguments.set)?;
     let provenance = output::provenance(experiment.seed(), &[("--set", &arguments.set)], &library);
-    places.reads_through(&library)?;
+    input::places(&mut places, &library, &experiment)?;
     let picture = nearfar::draw::picture(&experiment);
     output::with_origin(&arguments.output, files::shown(&picture).as_bytes(), &provenance)?;
     Ok(ExitCode::SUCCESS)

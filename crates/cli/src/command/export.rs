@@ -55,7 +55,7 @@ enum ExportForm {
 }
 
 pub fn run(common: &Common, arguments: &ExportArgs) -> Result<ExitCode, Failure> {
-    let places = output::Places::new(&[("--output", arguments.output.as_deref())])?;
+    let mut places = output::Places::new(&[("--output", arguments.output.as_deref())])?;
     let named = Path::new(&arguments.what);
     let is_source = named.exists() && !arguments.what.ends_with(".toml");
     let text = match (is_source, arguments.form) {
@@ -76,6 +76,7 @@ pub fn run(common: &Common, arguments: &ExportArgs) -> Result<ExitCode, Failure>
         (false, form) => {
             let library = input::library(common);
             let setup = setup(&library, arguments)?;
+            places.writes_of(&setup)?;
             places.reads_through(&library)?;
             let name = host(&setup, arguments.host.as_deref())?;
             if form == ExportForm::Lspci {

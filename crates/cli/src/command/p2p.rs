@@ -52,7 +52,11 @@ pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
     }
     let library = input::library(common);
     // A machine is read in the attempt.
-    let _ = Experiment::load(&library, &arguments.scenario, "--set", &arguments.set);
+    if let Ok(Experiment::Computers(setup)) =
+        Experiment::load(&library, &arguments.scenario, "--set", &arguments.set)
+    {
+        places.writes_of(&setup)?;
+    }
     places.reads([&arguments.scenario, &arguments.gpu])?;
     places.reads_through(&library)?;
     let to_stdout = places.to_stdout;

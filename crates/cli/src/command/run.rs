@@ -80,6 +80,7 @@ pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let experiment = input::scenario(&library, &arguments.named(), "--set", &arguments.set)?;
     input::places(&mut places, &library, &experiment)?;
+    arguments.uncertainty.check(&experiment)?;
     let to_stdout = places.to_stdout;
     let setup = match experiment {
         Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup, to_stdout),

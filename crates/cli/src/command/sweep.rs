@@ -116,6 +116,7 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
     for values in combinations(&arguments.over) {
         let experiment = load(&library, arguments, &values)?;
         input::places(&mut places, &library, &experiment)?;
+        arguments.uncertainty.check(&experiment)?;
         match experiment {
             Experiment::Computers(setup) => computers.push((values, setup)),
             Experiment::Bench(setup) => variants.push((values, setup)),

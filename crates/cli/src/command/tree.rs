@@ -79,6 +79,12 @@ pub fn run(common: &Common, arguments: &TreeArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let experiment = input::scenario(&library, &arguments.named(), "--set", &arguments.set)?;
     input::places(&mut places, &library, &experiment)?;
+    if let Some(folder) = arguments.nvme.as_ref().filter(|folder| folder.exists() && !folder.is_dir()) {
+        return Err(Failure::new(format!("--nvme: `{}` is no folder; name another one", folder.display())));
+    }
+    if let Some(folder) = &arguments.nvme {
+        places.writes("--nvme", folder)?;
+    }
     let to_stdout = places.to_stdout;
     let Experiment::Computers(setup) = experiment else {
         return Err(Failure::new(format!(

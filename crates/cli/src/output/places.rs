@@ -81,7 +81,8 @@ impl Places {
             let path = path.display();
             if other == what {
                 return Err(Failure::new(format!(
-                    "every point of the sweep would write {what}; leave it out, or give each point another file with --over"
+                    "{what} would write `{path}` twice: under two names that lead there, or at each point of a sweep, where it is \
+                     left out or given another file with --over"
                 )));
             }
             return Err(Failure::new(format!(

@@ -506,6 +506,15 @@ pub(super) fn shared_backings<'a>(
     }
 }
 
+/// Drives keep nothing: their blocks are in temporary files.
+pub(super) fn keep_nothing<'a>(devices: impl IntoIterator<Item = &'a mut DeviceSetup>) {
+    for device in devices {
+        if let DeviceFile::Drive(drive) = &mut device.kind {
+            drive.backing = None;
+        }
+    }
+}
+
 /// Loads the file `name` and applies changes.
 pub(super) fn file<T: Kindred>(
     library: &Library,

@@ -97,6 +97,15 @@ pub struct ComputerSetup {
 }
 
 impl ComputerSetup {
+    /// The same without files of its own: it writes no captures, and its drives keep nothing.
+    #[must_use]
+    pub fn without_files(&self) -> Self {
+        let mut setup = self.clone();
+        setup.network.captures.clear();
+        device::keep_nothing(setup.hosts.iter_mut().flat_map(|host| &mut host.devices));
+        setup
+    }
+
     /// Loads the scenario and the files that it refers to.
     ///
     /// # Errors

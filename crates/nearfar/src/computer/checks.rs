@@ -25,6 +25,7 @@ pub fn check(setup: &ComputerSetup) -> Result<(), ComputerError> {
 /// # Errors
 /// As there.
 pub(super) fn checked(setup: &ComputerSetup) -> Result<Computers, ComputerError> {
+    let setup = &setup.without_files();
     let programs = parse(setup)?;
     let computers = booted(setup)?;
     check_booted(setup, &computers, &programs)?;

@@ -67,10 +67,16 @@ const MIXTURES: [(&str, Mixture); 6] = [
     ("trimwrite", Mixture::TrimsThenWrites),
 ];
 
+/// Most bytes, or requests, of a step.
+const MOST_STEP: u64 = 1 << 62;
+
 impl AccessPattern {
     pub fn read(text: &str) -> Result<Self, String> {
         let (name, step) = text.split_once(':').map_or((text, None), |(name, step)| (name, Some(step)));
         let step = step.map(|step| UnitBase::BINARY.size(step)).transpose()?;
+        if step.is_some_and(|step| step > MOST_STEP) {
+            return Err(format!("`{text}` steps over more than any drive has"));
+        }
         let (is_random, plain) = name.strip_prefix("rand").map_or((false, name), |plain| (true, plain));
         let found =
             MIXTURES.iter().find(|(known, _)| *known == plain && (!is_random || *known != "readwrite"));
@@ -372,7 +378,7 @@ mod tests {
         }
         assert_eq!(AccessPattern::read("readwrite"), AccessPattern::read("rw"));
         assert!(
-            ["randreadwrite", "reads", "", "randread:0", "read:x"]
+            ["randreadwrite", "reads", "", "randread:0", "read:x", "read:18446744073709547520"]
                 .iter()
                 .all(|name| AccessPattern::read(name).is_err())
         );

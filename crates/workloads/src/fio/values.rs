@@ -141,7 +141,7 @@ impl RequestSizes {
     /// `4k/60:64k/40`; those without a share have an equal part of what is left.
     pub(super) fn split(base: UnitBase, text: &str) -> Result<Self, String> {
         let mut all = Vec::new();
-        let (mut given, mut open) = (0, Vec::new());
+        let (mut given, mut open) = (0u64, Vec::new());
         for piece in text.split(':').filter(|piece| !piece.is_empty()) {
             let (size, share) = piece.split_once('/').map_or((piece, ""), |(size, share)| (size, share));
             let size = base.size(size)?;
@@ -152,7 +152,7 @@ impl RequestSizes {
             } else {
                 share.parse().map_err(|_| format!("`{piece}` is not a size with a share, such as 4k/60"))?
             };
-            given += share;
+            given = given.saturating_add(share);
             all.push((size, share));
         }
         if all.is_empty() || given > 100 || (open.is_empty() && given != 100) {
@@ -300,6 +300,14 @@ pub(super) fn memory(text: &str) -> Result<MemoryPlace, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_beyond_all_numbers_do_not_add_up_to_100() {
+        for text in ["4k/18446744073709551615:64k/40", "4k/9223372036854775807:64k/9223372036854775807:8k/5"]
+        {
+            assert!(RequestSizes::split(UnitBase::BINARY, text).is_err(), "{text}");
+        }
+    }
 
     /// The examples of fio's HOWTO.
     #[test]
