@@ -162,6 +162,9 @@ impl HeatMap {
     fn cells(&self) -> impl Iterator<Item = HeatCell> {
         let values = || self.values.iter().map(|(_, _, value, _)| *value);
         let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+        // What differs by less than a tenth looks alike.
+        let (least, most) =
+            if self.is_time { (least, most.max(1.1 * least)) } else { (least.min(0.9 * most), most) };
         self.values.iter().map(move |(row, column, value, told)| {
             let share = if most > least { (value - least) / (most - least) } else { 1.0 };
             let share = if self.is_time { 1.0 - share } else { share };
