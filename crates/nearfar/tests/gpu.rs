@@ -286,7 +286,7 @@ fn a_machine_has_gpus_in_all_slots() {
 fn a_drive_reads_into_a_gpus_memory() {
     let rate = |lanes: u32, more: &str| {
         let lines = format!(
-            "[host.nvme_driver]\nuser_space = true\n[[host.device]]\ngpu = \"h100-pcie\"\nslot = \"slot\"\nlanes = {lanes}\n\
+            "[host.nvme_driver]\nuser_space = true\n[[host.device]]\ngpu = \"h100-pcie\"\nlinks = [{{ slot = \"slot\", lanes = {lanes} }}]\n\
              [[host.device]]\ndrive = \"pm1753\"\nslot = \"bay\"\nchange.media.read = \"0 ns\"\n"
         );
         let command = format!("spdk_nvme_perf -q 64 -o 4096 -w randread -t 0.00005{more}");
@@ -318,7 +318,7 @@ fn strictly_ordered_writes_wait_at_the_root() {
     let zen = rates("epyc-9575f", ["slot", "slot-b"], "");
     let fewer = rates("epyc-9575f", ["slot", "slot-b"], "change.host.root_complex.ordered_writes = 9");
     let emerald = rates("xeon-8592", ["slot", "slot.1"], "");
-    assert!((zen[0] / fewer[0] - 19.0 / 9.0).abs() < 0.1, "{zen:?} {fewer:?}");
+    assert!((zen[0] / fewer[0] - 17.0 / 9.0).abs() < 0.1, "{zen:?} {fewer:?}");
     assert!(zen[0] < 20.0 && zen[1..].iter().all(|&rate| rate > 40.0), "{zen:?}");
     assert!(emerald[3] < 20.0 && [0, 1, 2, 4].iter().all(|&n| emerald[n] > 40.0), "{emerald:?}");
 }

@@ -192,7 +192,9 @@ impl Checker<'_> {
         for (node, cores) in nodes {
             let share = if load.mix.writes() { self.kernel.caches(*node) / cores.len() as u64 } else { 0 };
             let own = cores.iter().filter(|&&core| Some(core) != but);
-            let (memory, is_far) = (place(*node), place(*node) != *node);
+            let memory = place(*node);
+            // Of more nodes than two, a home that knows of a reader does not know which it is.
+            let is_far = memory != *node && self.kernel.nodes() == 2;
             all.extend(own.map(|&core| LoadingCore { core, memory, share, is_far }));
         }
         MemoryTraffic::start(&self.memory, cpu, load, &all).await
