@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What ethtool asks and sets: -S, -g, -G, -l, -L, -c, -C, -x, -X and the link's settings. */
+/* What ethtool asks and sets: -S, -g, -G, -l, -L, -c, -C, -x, -X, -t, --reset, and of the link. */
 #include <linux/ethtool.h>
 
 #include "nearfar_nic.h"
@@ -18,7 +18,14 @@ static const char nfn_counters[NFN_COUNTER_COUNT][ETH_GSTRING_LEN] = {
 /* Of the driver; then the frames of each channel. */
 static const char nfn_own_counters[][ETH_GSTRING_LEN] = {
 	"rx_rules", "rx_rule_hits", "rx_rules_expired", "rx_rules_late",
-	"doorbells",
+	"doorbells", "tx_waits",
+};
+
+static const char nfn_tests[NFN_SELF_TESTS][ETH_GSTRING_LEN] = {
+	[NFN_TEST_LINK] = "link      (on/offline)",
+	[NFN_TEST_REGISTERS] = "registers    (offline)",
+	[NFN_TEST_INTERRUPTS] = "interrupts   (offline)",
+	[NFN_TEST_LOOPBACK] = "loopback     (offline)",
 };
 
 #define NFN_OWN_COUNTERS ARRAY_SIZE(nfn_own_counters)
@@ -27,6 +34,8 @@ static int nfn_get_sset_count(struct net_device *netdev, int set)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 
+	if (set == ETH_SS_TEST)
+		return NFN_SELF_TESTS;
 	if (set != ETH_SS_STATS)
 		return -EOPNOTSUPP;
 	return NFN_COUNTER_COUNT + NFN_OWN_COUNTERS + 2 * nfn->queues;
@@ -37,6 +46,8 @@ static void nfn_get_strings(struct net_device *netdev, u32 set, u8 *data)
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
 
+	if (set == ETH_SS_TEST)
+		memcpy(data, nfn_tests, sizeof(nfn_tests));
 	if (set != ETH_SS_STATS)
 		return;
 	memcpy(data, nfn_counters, sizeof(nfn_counters));
@@ -52,11 +63,13 @@ static void nfn_get_strings(struct net_device *netdev, u32 set, u8 *data)
 static void nfn_get_ethtool_stats(struct net_device *netdev, struct ethtool_stats *stats, u64 *data)
 {
 	struct nfn *nfn = netdev_priv(netdev);
-	u64 doorbells = 0;
+	u64 doorbells = 0, waits = 0;
 	unsigned int i;
 
-	for (i = 0; i < nfn->queues; i++)
+	for (i = 0; i < nfn->queues; i++) {
 		doorbells += nfn->queue[i]->tx.doorbells + nfn->queue[i]->rx.doorbells;
+		waits += nfn->queue[i]->tx_waits;
+	}
 	for (i = 0; i < NFN_COUNTER_COUNT; i++)
 		*data++ = nfn_counter(nfn, i);
 	*data++ = nfn_rules_used(nfn);
@@ -64,6 +77,7 @@ static void nfn_get_ethtool_stats(struct net_device *netdev, struct ethtool_stat
 	*data++ = nfn->rules.expired;
 	*data++ = nfn->rules.late;
 	*data++ = doorbells;
+	*data++ = waits;
 	for (i = 0; i < nfn->queues; i++) {
 		*data++ = nfn->queue[i]->tx_frames;
 		*data++ = nfn->queue[i]->rx_frames;
@@ -91,6 +105,13 @@ static bool nfn_pause(struct nfn *nfn)
 	return runs;
 }
 
+/* What ran before a change that failed. */
+static void nfn_reopen(struct nfn *nfn)
+{
+	if (nfn_open(nfn->netdev))
+		netdev_err(nfn->netdev, "it does not start again\n");
+}
+
 static void nfn_get_ringparam(struct net_device *netdev, struct ethtool_ringparam *ring,
 			      struct kernel_ethtool_ringparam *kernel_ring,
 			      struct netlink_ext_ack *extack)
@@ -108,7 +129,9 @@ static int nfn_set_ringparam(struct net_device *netdev, struct ethtool_ringparam
 			     struct netlink_ext_ack *extack)
 {
 	struct nfn *nfn = netdev_priv(netdev);
+	u8 rx_before = nfn->rx_log2, tx_before = nfn->tx_log2;
 	bool runs;
+	int err;
 
 	if (ring->rx_mini_pending || ring->rx_jumbo_pending)
 		return -EINVAL;
@@ -120,7 +143,13 @@ static int nfn_set_ringparam(struct net_device *netdev, struct ethtool_ringparam
 	runs = nfn_pause(nfn);
 	nfn->rx_log2 = ilog2(ring->rx_pending);
 	nfn->tx_log2 = ilog2(ring->tx_pending);
-	return runs ? nfn_open(netdev) : 0;
+	err = runs ? nfn_open(netdev) : 0;
+	if (err) {
+		nfn->rx_log2 = rx_before;
+		nfn->tx_log2 = tx_before;
+		nfn_reopen(nfn);
+	}
+	return err;
 }
 
 static void nfn_get_channels(struct net_device *netdev, struct ethtool_channels *channels)
@@ -134,12 +163,45 @@ static void nfn_get_channels(struct net_device *netdev, struct ethtool_channels 
 static int nfn_set_channels(struct net_device *netdev, struct ethtool_channels *channels)
 {
 	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int before = nfn->queues;
 	bool runs = nfn_pause(nfn);
 	int err;
 
 	err = nfn_set_queue_count(nfn, channels->combined_count);
 	if (runs && !err)
 		err = nfn_open(netdev);
+	if (err && !nfn_set_queue_count(nfn, before) && runs)
+		nfn_reopen(nfn);
+	return err;
+}
+
+static void nfn_run_tests(struct net_device *netdev, struct ethtool_test *test, u64 *results)
+{
+	struct nfn *nfn = netdev_priv(netdev);
+	bool offline = test->flags & ETH_TEST_FL_OFFLINE;
+	bool runs = offline && nfn_pause(nfn);
+
+	memset(results, 0, NFN_SELF_TESTS * sizeof(*results));
+	if (!nfn_self_test(nfn, offline, results))
+		test->flags |= ETH_TEST_FL_FAILED;
+	if (runs && nfn_open(netdev)) {
+		test->flags |= ETH_TEST_FL_FAILED;
+		dev_close(netdev);
+	}
+}
+
+static int nfn_reset_by_user(struct net_device *netdev, u32 *flags)
+{
+	const u32 resets = ETH_RESET_IRQ | ETH_RESET_DMA | ETH_RESET_FILTER | ETH_RESET_OFFLOAD |
+			   ETH_RESET_MAC;
+	int err;
+
+	/* The function is reset as a whole. */
+	if ((*flags & resets) != resets)
+		return -EOPNOTSUPP;
+	err = nfn_restart(netdev_priv(netdev));
+	if (!err)
+		*flags &= ~resets;
 	return err;
 }
 
@@ -249,6 +311,8 @@ const struct ethtool_ops nfn_ethtool_ops = {
 				     ETHTOOL_COALESCE_USE_ADAPTIVE_RX,
 	.get_link = ethtool_op_get_link,
 	.get_link_ksettings = nfn_get_link_ksettings,
+	.self_test = nfn_run_tests,
+	.reset = nfn_reset_by_user,
 	.get_sset_count = nfn_get_sset_count,
 	.get_strings = nfn_get_strings,
 	.get_ethtool_stats = nfn_get_ethtool_stats,

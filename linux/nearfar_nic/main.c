@@ -30,6 +30,7 @@ static irqreturn_t nfn_interrupt(int irq, void *data)
 {
 	struct nfn_channel *channel = data;
 
+	WRITE_ONCE(channel->interrupts, channel->interrupts + 1);
 	napi_schedule(&channel->napi);
 	return IRQ_HANDLED;
 }
@@ -37,133 +38,36 @@ static irqreturn_t nfn_interrupt(int irq, void *data)
 static irqreturn_t nfn_event(int irq, void *data)
 {
 	struct nfn *nfn = data;
-	u32 events = readl(nfn->bar + NFN_EVENTS), status;
+	/* All ones, if nothing answers, are events as well. */
+	u32 events = readl(nfn->bar + NFN_EVENTS);
 
-	/* All ones: nothing answers. */
-	if (events == ~0U) {
-		netif_carrier_off(nfn->netdev);
-	} else if (events & NFN_EVENT_LINK) {
-		status = readl(nfn->bar + NFN_STATUS);
-		if (status != ~0U && (status & NFN_STATUS_LINK_UP))
+	if (events & NFN_EVENT_LINK) {
+		if (nfn_has_link(nfn))
 			netif_carrier_on(nfn->netdev);
 		else
 			netif_carrier_off(nfn->netdev);
 	}
+	/* A queue ends at a descriptor that it cannot read. */
+	if (events != ~0U && (events & NFN_EVENT_QUEUE_ERROR))
+		WRITE_ONCE(nfn->failed, true);
 	return IRQ_HANDLED;
-}
-
-static u32 nfn_enabled(const struct nfn *nfn, netdev_features_t features)
-{
-	u32 enabled = NFN_FEATURE_TX_CHECKSUM | NFN_FEATURE_TSO | NFN_FEATURE_RSS;
-
-	if (features & NETIF_F_RXCSUM)
-		enabled |= NFN_FEATURE_RX_CHECKSUM;
-	if (features & NETIF_F_NTUPLE)
-		enabled |= NFN_FEATURE_RULES;
-	if (nfn->netdev->flags & IFF_PROMISC)
-		enabled |= NFN_FEATURE_PROMISCUOUS;
-	if (nfn->netdev->flags & (IFF_ALLMULTI | IFF_MULTICAST))
-		enabled |= NFN_FEATURE_ALL_GROUPS;
-	return enabled & nfn->features;
-}
-
-void nfn_write_rss(struct nfn *nfn)
-{
-	unsigned int i;
-
-	for (i = 0; i < NFN_RSS_KEY_BYTES; i += 4)
-		writel(get_unaligned_le32(nfn->rss_key + i), nfn->bar + NFN_RSS_KEY + i);
-	writel(NFN_RSS_ADDRESSES | NFN_RSS_TCP | NFN_RSS_UDP, nfn->bar + NFN_RSS_TYPES);
-	for (i = 0; i < nfn->rss_entries; i++)
-		writel(nfn->rss_table[i], nfn->bar + NFN_RSS_TABLE + 4 * i);
-}
-
-void nfn_write_moderation(struct nfn *nfn)
-{
-	const struct nfn_moderation *moderation = &nfn->leader->moderation;
-	unsigned int i;
-
-	for (i = 0; i < nfn->channels; i++) {
-		void __iomem *vector = nfn->bar + NFN_VECTORS + NFN_VECTOR_STRIDE * i;
-
-		writel(moderation->usecs * NSEC_PER_USEC, vector + NFN_VECTOR_DELAY_NS);
-		writel(moderation->frames, vector + NFN_VECTOR_PACKETS);
-		writel(moderation->adaptive, vector + NFN_VECTOR_ADAPTIVE);
-	}
-}
-
-static void nfn_write_mac(struct nfn *nfn)
-{
-	u8 address[8] = { };
-
-	ether_addr_copy(address, nfn->netdev->dev_addr);
-	writeq(get_unaligned_le64(address), nfn->bar + NFN_MAC);
-}
-
-static int nfn_start(struct nfn *nfn)
-{
-	struct net_device *netdev = nfn->netdev;
-	unsigned int i;
-	int err;
-
-	/* The card's switch gives it no frames. */
-	if (!nfn->channels)
-		return 0;
-	for (i = 0; i < nfn->channels; i++) {
-		err = nfn_channel_alloc(&nfn->channel[i]);
-		if (err)
-			goto free;
-	}
-	nfn_write_mac(nfn);
-	nfn_write_rss(nfn);
-	nfn_write_moderation(nfn);
-	writel(netdev->mtu + ETH_HLEN, nfn->bar + NFN_MAX_FRAME);
-	writel(nfn_enabled(nfn, netdev->features), nfn->bar + NFN_ENABLED);
-	for (i = 0; i < nfn->channels; i++)
-		nfn_channel_start(&nfn->channel[i]);
-	nfn_kpio_open(nfn);
-	writel(nfn->most_channels, nfn->bar + NFN_EVENT_VECTOR);
-	writel(NFN_CONTROL_ENABLE, nfn->bar + NFN_CONTROL);
-	nfn->started = true;
-	return 0;
-
-free:
-	while (i--)
-		nfn_channel_free(&nfn->channel[i]);
-	return err;
-}
-
-static void nfn_end(struct nfn *nfn)
-{
-	unsigned int i;
-
-	if (!nfn->started)
-		return;
-	nfn->started = false;
-	writel(0, nfn->bar + NFN_CONTROL);
-	for (i = 0; i < nfn->channels; i++) {
-		nfn_channel_stop(&nfn->channel[i]);
-		nfn_channel_free(&nfn->channel[i]);
-	}
 }
 
 int nfn_open(struct net_device *netdev)
 {
 	struct nfn *nfn = netdev_priv(netdev);
 	unsigned int i;
-	u32 status;
 	int err;
 
 	if (!nfn->queues)
 		return -ENODEV;
 	for (i = 0; i < nfn->member_count; i++) {
-		err = nfn_start(nfn->members[i]);
+		err = nfn_start(nfn->members[i], 0);
 		if (err)
 			goto end;
 	}
 	for (i = 0; i < nfn->member_count; i++) {
-		status = readl(nfn->members[i]->bar + NFN_STATUS);
-		if (status != ~0U && (status & NFN_STATUS_LINK_UP))
+		if (nfn_has_link(nfn->members[i]))
 			netif_carrier_on(netdev);
 	}
 	netif_tx_start_all_queues(netdev);
@@ -172,8 +76,10 @@ int nfn_open(struct net_device *netdev)
 	return 0;
 
 end:
-	while (i--)
+	while (i--) {
+		nfn_quiesce(nfn->members[i]);
 		nfn_end(nfn->members[i]);
+	}
 	return err;
 }
 
@@ -185,30 +91,19 @@ int nfn_stop(struct net_device *netdev)
 	if (!nfn->runs)
 		return 0;
 	nfn->runs = false;
-	netif_tx_disable(netdev);
 	netif_carrier_off(netdev);
+	for (i = 0; i < nfn->member_count; i++)
+		nfn_quiesce(nfn->members[i]);
+	netif_tx_disable(netdev);
 	for (i = 0; i < nfn->member_count; i++)
 		nfn_end(nfn->members[i]);
 	return 0;
-}
-
-u64 nfn_counter(const struct nfn *nfn, unsigned int number)
-{
-	u64 sum = 0;
-	unsigned int i;
-
-	for (i = 0; i < nfn->member_count; i++) {
-		if (nfn->members[i]->answers)
-			sum += readq(nfn->members[i]->bar + NFN_COUNTERS + 8 * number);
-	}
-	return sum;
 }
 
 static void nfn_get_stats64(struct net_device *netdev, struct rtnl_link_stats64 *stats)
 {
 	const struct nfn *nfn = netdev_priv(netdev);
 
-	netdev_stats_to_stats64(stats, &netdev->stats);
 	stats->tx_packets = nfn_counter(nfn, 0);
 	stats->tx_bytes = nfn_counter(nfn, 1);
 	stats->tx_errors = nfn_counter(nfn, 2);
@@ -222,32 +117,38 @@ static void nfn_get_stats64(struct net_device *netdev, struct rtnl_link_stats64 
 static int nfn_set_mac_address(struct net_device *netdev, void *address)
 {
 	struct nfn *nfn = netdev_priv(netdev);
-	int err = eth_mac_addr(netdev, address);
+	u8 before[ETH_ALEN];
 	unsigned int i;
+	int err;
 
-	for (i = 0; i < nfn->member_count && !err; i++)
-		nfn_write_mac(nfn->members[i]);
+	ether_addr_copy(before, netdev->dev_addr);
+	err = eth_mac_addr(netdev, address);
+	for (i = 0; i < nfn->member_count && !err; i++) {
+		/* A virtual function keeps what it was given. */
+		if (!nfn_write_mac(nfn->members[i]))
+			err = -EPERM;
+	}
+	if (err)
+		eth_hw_addr_set(netdev, before);
 	return err;
-}
-
-static void nfn_write_enabled(struct nfn *nfn, netdev_features_t features)
-{
-	unsigned int i;
-
-	for (i = 0; i < nfn->member_count; i++)
-		writel(nfn_enabled(nfn->members[i], features), nfn->members[i]->bar + NFN_ENABLED);
 }
 
 static void nfn_set_rx_mode(struct net_device *netdev)
 {
-	nfn_write_enabled(netdev_priv(netdev), netdev->features);
+	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
+
+	for (i = 0; i < nfn->member_count; i++)
+		nfn_write_enabled(nfn->members[i], netdev->features);
 }
 
 static int nfn_set_features(struct net_device *netdev, netdev_features_t features)
 {
 	struct nfn *nfn = netdev_priv(netdev);
+	unsigned int i;
 
-	nfn_write_enabled(nfn, features);
+	for (i = 0; i < nfn->member_count; i++)
+		nfn_write_enabled(nfn->members[i], features);
 	if (!(features & NETIF_F_NTUPLE))
 		nfn_rules_clear(nfn);
 	return 0;
@@ -288,21 +189,6 @@ static const struct net_device_ops nfn_netdev_ops = {
 	.ndo_rx_flow_steer = nfn_rx_flow_steer,
 #endif
 };
-
-static int nfn_reset(struct nfn *nfn)
-{
-	int tries;
-
-	writel(NFN_CONTROL_RESET, nfn->bar + NFN_CONTROL);
-	for (tries = 0; tries < 100; tries++) {
-		u32 status = readl(nfn->bar + NFN_STATUS);
-
-		if (status != ~0U && (status & NFN_STATUS_READY))
-			return 0;
-		usleep_range(100, 200);
-	}
-	return -ETIMEDOUT;
-}
 
 /* By default, frames are spread over all channels; those of a card's function, over its node's. */
 static void nfn_spread(struct nfn *nfn)
@@ -481,7 +367,7 @@ static bool nfn_look(struct nfn *nfn)
 }
 
 /* Whatever has happened to the device, it starts again, or the interface goes down. */
-static void nfn_restart(struct nfn *nfn)
+int nfn_restart(struct nfn *nfn)
 {
 	struct net_device *netdev = nfn->netdev;
 	bool runs = netif_running(netdev);
@@ -493,9 +379,10 @@ static void nfn_restart(struct nfn *nfn)
 	else if (runs && nfn_open(netdev))
 		netdev_err(netdev, "it does not start again\n");
 	else
-		return;
+		return 0;
 	/* Who stands above, such as a team, is told at once. */
 	dev_close(netdev);
+	return -EIO;
 }
 
 static void nfn_reset_work(struct work_struct *work)
@@ -508,7 +395,10 @@ static void nfn_reset_work(struct work_struct *work)
 	rtnl_unlock();
 }
 
-/* A link that is cut sends no interrupt. */
+/*
+ * A link that is cut sends no interrupt, nor does a device that somebody else has reset; and what a
+ * device sends may be lost.
+ */
 static void nfn_health(struct work_struct *work)
 {
 	struct nfn *nfn = container_of(to_delayed_work(work), struct nfn, health);
@@ -516,10 +406,17 @@ static void nfn_health(struct work_struct *work)
 
 	rtnl_lock();
 	for (i = 0; i < nfn->member_count && nfn->runs; i++) {
-		const struct nfn *member = nfn->members[i];
+		struct nfn *member = nfn->members[i];
 
-		if (member->answers && readl(member->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
-			schedule_work(&nfn->reset);
+		if (!member->started || !member->answers)
+			continue;
+		nfn_event(0, member);
+		if (READ_ONCE(member->failed))
+			netdev_warn(nfn->netdev, "a queue has failed, reset\n");
+		else if (readl(member->bar + NFN_CONTROL) == NFN_CONTROL_ENABLE &&
+			 !nfn_is_stuck(member))
+			continue;
+		schedule_work(&nfn->reset);
 	}
 	rtnl_unlock();
 	schedule_delayed_work(&nfn->health, NFN_HEALTH);
@@ -567,6 +464,7 @@ static void nfn_set_up_netdev(struct nfn *nfn)
 
 	netdev->netdev_ops = &nfn_netdev_ops;
 	netdev->watchdog_timeo = 2 * HZ;
+	netdev->priv_flags |= IFF_LIVE_ADDR_CHANGE;
 	netdev->ethtool_ops = &nfn_ethtool_ops;
 	netdev->min_mtu = ETH_MIN_MTU;
 	netdev->max_mtu = 9000;
@@ -663,6 +561,7 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	nfn->pdev = pdev;
 	nfn->bar = pcim_iomap_table(pdev)[0];
 	nfn->wish = &nfn_wish;
+	spin_lock_init(&nfn->counted.lock);
 	INIT_WORK(&nfn->reset, nfn_reset_work);
 	INIT_DELAYED_WORK(&nfn->health, nfn_health);
 	if (readl(nfn->bar + NFN_IDENTITY) != NFN_IDENTITY_VALUE)
@@ -671,6 +570,8 @@ static int nfn_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (err)
 		return dev_err_probe(&pdev->dev, err, "no answer to a reset\n");
 	nfn->answers = true;
+	/* What it counted for a driver before. */
+	memset(nfn->counted.before, 0, sizeof(nfn->counted.before));
 	err = nfn_kpio_init(nfn);
 	if (err)
 		return dev_err_probe(&pdev->dev, err, "no windows for programmed I/O\n");
@@ -717,6 +618,7 @@ static void nfn_remove(struct pci_dev *pdev)
 	struct net_device *netdev = pci_get_drvdata(pdev);
 	struct nfn *nfn = netdev_priv(netdev);
 
+	pci_disable_sriov(pdev);
 	rtnl_lock();
 	if (nfn->leader != nfn)
 		nfn_leave(nfn);
@@ -732,11 +634,20 @@ static void nfn_remove(struct pci_dev *pdev)
 	pci_clear_master(pdev);
 }
 
-static pci_ers_result_t nfn_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+/* Nothing is sent and the device is left alone, until it is resumed. */
+static void nfn_reset_prepare(struct pci_dev *pdev)
 {
 	const struct nfn *nfn = netdev_priv(pci_get_drvdata(pdev));
 
+	rtnl_lock();
 	netif_device_detach(nfn->netdev);
+	nfn_stop(nfn->leader->netdev);
+	rtnl_unlock();
+}
+
+static pci_ers_result_t nfn_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	nfn_reset_prepare(pdev);
 	if (state == pci_channel_io_perm_failure)
 		return PCI_ERS_RESULT_DISCONNECT;
 	return PCI_ERS_RESULT_NEED_RESET;
@@ -744,9 +655,11 @@ static pci_ers_result_t nfn_error_detected(struct pci_dev *pdev, pci_channel_sta
 
 static pci_ers_result_t nfn_slot_reset(struct pci_dev *pdev)
 {
+	struct nfn *nfn = netdev_priv(pci_get_drvdata(pdev));
+
 	pci_restore_state(pdev);
 	pci_save_state(pdev);
-	return PCI_ERS_RESULT_RECOVERED;
+	return nfn_reset(nfn) ? PCI_ERS_RESULT_DISCONNECT : PCI_ERS_RESULT_RECOVERED;
 }
 
 static void nfn_resume(struct pci_dev *pdev)
@@ -754,9 +667,10 @@ static void nfn_resume(struct pci_dev *pdev)
 	const struct nfn *nfn = netdev_priv(pci_get_drvdata(pdev));
 
 	rtnl_lock();
-	netif_device_attach(nfn->netdev);
 	if (nfn->leader->member_count)
 		nfn_restart(nfn->leader);
+	/* Lets the stack send. */
+	netif_device_attach(nfn->netdev);
 	rtnl_unlock();
 }
 
@@ -764,6 +678,8 @@ static const struct pci_error_handlers nfn_error_handlers = {
 	.error_detected = nfn_error_detected,
 	.slot_reset = nfn_slot_reset,
 	.resume = nfn_resume,
+	.reset_prepare = nfn_reset_prepare,
+	.reset_done = nfn_resume,
 };
 
 static const struct pci_device_id nfn_ids[] = {

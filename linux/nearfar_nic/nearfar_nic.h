@@ -6,6 +6,7 @@
 #include <linux/bits.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
+#include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
 #include "nearfar_rings.h"
@@ -17,6 +18,7 @@
 #define NFN_CONTROL		0x04
 #define NFN_CONTROL_ENABLE	BIT(0)
 #define NFN_CONTROL_RESET	BIT(1)
+#define NFN_CONTROL_LOOPBACK	BIT(2)
 #define NFN_STATUS		0x08
 #define NFN_STATUS_READY	BIT(0)
 #define NFN_STATUS_LINK_UP	BIT(1)
@@ -30,6 +32,7 @@
 #define NFN_MAC			0x28
 #define NFN_EVENTS		0x30
 #define NFN_EVENT_VECTOR	0x34
+#define NFN_NO_VECTOR		0xffff
 #define NFN_FUNCTION		0x38
 #define NFN_TSO_MAX		0x3c
 #define NFN_WINDOWS		0x40
@@ -54,6 +57,7 @@
 #define NFN_FEATURE_GLOBAL_RULES	BIT(11)
 
 #define NFN_EVENT_LINK		BIT(0)
+#define NFN_EVENT_QUEUE_ERROR	BIT(1)
 
 #define NFN_RSS_ADDRESSES	BIT(0)
 #define NFN_RSS_TCP		BIT(1)
@@ -69,6 +73,14 @@ struct nfn_moderation {
 	u32 usecs;
 	u32 frames;
 	bool adaptive;
+};
+
+/* What the device has counted: up to its last reset, and since then when it was last asked. */
+struct nfn_counted {
+	/* Owns what is below. */
+	spinlock_t lock;
+	u64 before[NFN_COUNTER_COUNT];
+	u64 last[NFN_COUNTER_COUNT];
 };
 
 /*
@@ -103,7 +115,10 @@ struct nfn {
 	u8 rss_key[NFN_RSS_KEY_BYTES];
 	struct nfn_moderation moderation;
 	struct nfn_rules rules;
+	struct nfn_counted counted;
 	bool started;
+	/* A queue does not run any more. */
+	bool failed;
 	/* It is reset when it was last looked at. */
 	bool answers;
 	/* Of the leader: not so where a restart failed, though the interface is up. */
@@ -139,8 +154,6 @@ int nfn_open(struct net_device *netdev);
 int nfn_stop(struct net_device *netdev);
 unsigned int nfn_most_queues(const struct nfn *nfn);
 int nfn_set_queue_count(struct nfn *nfn, unsigned int queues);
-u64 nfn_counter(const struct nfn *nfn, unsigned int number);
-void nfn_write_rss(struct nfn *nfn);
-void nfn_write_moderation(struct nfn *nfn);
+int nfn_restart(struct nfn *nfn);
 
 #endif

@@ -1,32 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How nearfar's NIC sends and receives: channels of rings, and programmed I/O. */
+/* How nearfar's NIC sends and receives: a function, and its channels of rings. */
 #ifndef NEARFAR_RINGS_H
 #define NEARFAR_RINGS_H
 
 #include <linux/netdevice.h>
 
-struct nfn;
+#include "nearfar_kpio.h"
 
-/* Windows for programmed I/O, and the registers of their queues. */
-#define NFN_RX_HELD		0x44
-#define NFN_WINDOW_BAR		2
-#define NFN_KPIO_QUEUES		0x38000
-#define NFN_KPIO_STRIDE		0x40
-#define NFN_KPIO_CONTROL	0x00
-#define NFN_KPIO_ENABLE		BIT(0)
-#define NFN_KPIO_FRAMED		BIT(4)
-#define NFN_KPIO_REPORT_EVERY	0x0c
-#define NFN_KPIO_REPORT		0x10
-#define NFN_KPIO_SIGNATURE	0x18
-#define NFN_KPIO_NEXT		0x28
-#define NFN_KPIO_VECTOR		0x2c
-#define NFN_KPIO_ARM_AT		0x30
+struct nfn;
 
 /* Queues, and the registers of one. */
 #define NFN_TX_QUEUES		0x10000
 #define NFN_RX_QUEUES		0x20000
 #define NFN_QUEUE_STRIDE	0x80
 #define NFN_Q_TAIL		0x00
+#define NFN_Q_HEAD		0x04
 #define NFN_Q_RING		0x08
 #define NFN_Q_SIZE		0x10
 #define NFN_Q_VECTOR		0x14
@@ -37,18 +25,6 @@ struct nfn;
 #define NFN_Q_ARM_AT		0x2c
 #define NFN_Q_ARM		BIT(31)
 #define NFN_Q_NUMBER		0x3c
-
-/* What of programmed I/O is asked for. */
-struct nfn_wish {
-	bool on;
-	/* Only TCP connections with a port of this range, if there are bounds. */
-	unsigned short ports[2];
-	int bounds;
-	/* Frames have length and checksum; else the paper's signature ends them. */
-	bool framed;
-	/* Longest frame to leave in the device and receive by loads. */
-	unsigned int receive;
-};
 
 /* A fragment to send, or a free buffer. */
 struct nfn_descriptor {
@@ -116,19 +92,9 @@ struct nfn_ring {
 	u16 tail;
 	u16 done;
 	u16 seen;
-};
-
-/* Lines of frames, as counts that wrap: those written, and those that are free again. */
-struct nfn_kpio {
-	void __iomem *registers;
-	void __iomem *window;
-	/* Written by the device. */
-	__le32 *freed;
-	dma_addr_t freed_bus;
-	/* Those of one frame. */
-	u8 *lines;
-	u32 written;
-	u16 frames;
+	/* Where it was when it was last looked at, and since when it is there. */
+	u16 stays;
+	unsigned long stays_since;
 };
 
 struct nfn_channel {
@@ -149,6 +115,19 @@ struct nfn_channel {
 	bool knows_backlogs;
 	u64 tx_frames;
 	u64 rx_frames;
+	/* How often the stack had to wait for room. */
+	u64 tx_waits;
+	/* Since the channel was started. */
+	unsigned int interrupts;
+};
+
+/* What a self-test tries (ethtool -t). */
+enum nfn_self_tests {
+	NFN_TEST_LINK,
+	NFN_TEST_REGISTERS,
+	NFN_TEST_INTERRUPTS,
+	NFN_TEST_LOOPBACK,
+	NFN_SELF_TESTS
 };
 
 /* Counts of a ring, and its next completion. */
@@ -174,14 +153,18 @@ static inline struct nfn_completion *nfn_ring_peek(struct nfn_ring *ring)
 	return completion;
 }
 
-int nfn_kpio_init(struct nfn *nfn);
-void nfn_kpio_open(struct nfn *nfn);
-netdev_features_t nfn_features_check(struct sk_buff *skb, struct net_device *netdev,
-				     netdev_features_t features);
-int nfn_channel_alloc(struct nfn_channel *channel);
-void nfn_channel_free(struct nfn_channel *channel);
-void nfn_channel_start(struct nfn_channel *channel);
-void nfn_channel_stop(struct nfn_channel *channel);
+int nfn_reset(struct nfn *nfn);
+int nfn_start(struct nfn *nfn, u32 control);
+void nfn_quiesce(struct nfn *nfn);
+void nfn_end(struct nfn *nfn);
+bool nfn_has_link(const struct nfn *nfn);
+bool nfn_is_stuck(struct nfn *nfn);
+u64 nfn_counter(const struct nfn *nfn, unsigned int number);
+void nfn_write_enabled(struct nfn *nfn, netdev_features_t features);
+void nfn_write_rss(struct nfn *nfn);
+void nfn_write_moderation(struct nfn *nfn);
+bool nfn_write_mac(struct nfn *nfn);
+bool nfn_self_test(struct nfn *nfn, bool offline, u64 *results);
 int nfn_poll(struct napi_struct *napi, int budget);
 netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev);
 

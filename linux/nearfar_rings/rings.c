@@ -7,7 +7,7 @@
 #include <linux/module.h>
 #include <linux/tcp.h>
 
-#include "kpio.h"
+#include "channel.h"
 
 #define NFN_HEADER_COPY 256
 
@@ -44,6 +44,8 @@ static void nfn_ring_start(struct nfn_ring *ring, unsigned int vector)
 	ring->tail = 0;
 	ring->done = 0;
 	ring->seen = 0;
+	ring->stays = 0;
+	ring->stays_since = jiffies;
 	/* The owner bit of the first round is 1. */
 	memset(ring->completions, 0, nfn_ring_size(ring) * sizeof(*ring->completions));
 	writel(ring->log2, ring->registers + NFN_Q_SIZE);
@@ -201,6 +203,7 @@ netdev_tx_t nfn_start_xmit(struct sk_buff *skb, struct net_device *netdev)
 	ring->tail = tail;
 	if (nfn_tx_room(ring) <= MAX_SKB_FRAGS + 1) {
 		netif_tx_stop_queue(queue);
+		channel->tx_waits++;
 		/* Pairs with the barrier in nfn_tx_poll(). */
 		smp_mb();
 		if (nfn_tx_room(ring) > MAX_SKB_FRAGS + 1)
@@ -213,14 +216,14 @@ unmap:
 	while (tail != ring->tail)
 		nfn_tx_unmap(nfn, &channel->tx_slots[nfn_ring_index(ring, --tail)]);
 drop:
-	netdev->stats.tx_dropped++;
+	dev_core_stats_tx_dropped_inc(netdev);
 	dev_kfree_skb_any(skb);
 	return NETDEV_TX_OK;
 }
 EXPORT_SYMBOL_GPL(nfn_start_xmit);
 
-/* Gives free buffers to the device, as long as there is memory. */
-static void nfn_rx_refill(struct nfn_channel *channel)
+/* Gives free buffers to the device, as long as there is memory. Tells whether it has any. */
+static bool nfn_rx_refill(struct nfn_channel *channel)
 {
 	struct nfn_ring *ring = &channel->rx;
 	struct device *dev = &channel->nfn->pdev->dev;
@@ -248,6 +251,7 @@ static void nfn_rx_refill(struct nfn_channel *channel)
 	}
 	if (ring->tail != before)
 		nfn_ring_doorbell(ring);
+	return ring->tail != ring->done;
 }
 
 static void nfn_rx_deliver(struct nfn_channel *channel, struct sk_buff *skb, u32 hash, u16 flags)
@@ -290,7 +294,7 @@ static void nfn_rx_buffer(struct nfn_channel *channel, const struct nfn_completi
 		}
 	}
 	if (!skb || (flags & NFN_C_FAILED) || length > PAGE_SIZE) {
-		netdev->stats.rx_dropped++;
+		dev_core_stats_rx_dropped_inc(netdev);
 		__free_page(page);
 		kfree_skb(skb);
 		channel->partial = NULL;
@@ -324,8 +328,8 @@ int nfn_poll(struct napi_struct *napi, int budget)
 		nfn_rx_buffer(channel, completion);
 		received++;
 	}
-	nfn_rx_refill(channel);
-	if (waits)
+	/* Without a buffer, nothing is received that would interrupt. */
+	if (!nfn_rx_refill(channel) || waits)
 		return budget;
 	if (received < budget && napi_complete_done(napi, received)) {
 		nfn_ring_arm(&channel->tx, channel->tx.done);
@@ -346,7 +350,6 @@ void nfn_channel_free(struct nfn_channel *channel)
 	channel->tx_slots = NULL;
 	channel->rx_slots = NULL;
 }
-EXPORT_SYMBOL_GPL(nfn_channel_free);
 
 int nfn_channel_alloc(struct nfn_channel *channel)
 {
@@ -366,7 +369,6 @@ int nfn_channel_alloc(struct nfn_channel *channel)
 	}
 	return 0;
 }
-EXPORT_SYMBOL_GPL(nfn_channel_alloc);
 
 void nfn_channel_start(struct nfn_channel *channel)
 {
@@ -375,20 +377,19 @@ void nfn_channel_start(struct nfn_channel *channel)
 	if (channel->nfn->features & NFN_FEATURE_GLOBAL_RULES)
 		writel(nfn_card_number(channel), channel->rx.registers + NFN_Q_NUMBER);
 	nfn_kpio_start(channel);
+	channel->interrupts = 0;
 	nfn_rx_refill(channel);
 	napi_enable(&channel->napi);
 	nfn_ring_arm(&channel->tx, 0);
 	nfn_ring_arm(&channel->rx, 0);
 }
-EXPORT_SYMBOL_GPL(nfn_channel_start);
 
-/* The read behind the stop waits until the device's writes are in memory. */
+/* Nobody sends or polls. The read behind the stop waits until the device's writes are in memory. */
 void nfn_channel_stop(struct nfn_channel *channel)
 {
 	struct nfn_ring *rx = &channel->rx;
 	struct nfn_ring *tx = &channel->tx;
 
-	napi_disable(&channel->napi);
 	writel(0, tx->registers + NFN_Q_CONTROL);
 	writel(0, rx->registers + NFN_Q_CONTROL);
 	nfn_kpio_stop(channel);
@@ -405,7 +406,6 @@ void nfn_channel_stop(struct nfn_channel *channel)
 	kfree_skb(channel->partial);
 	channel->partial = NULL;
 }
-EXPORT_SYMBOL_GPL(nfn_channel_stop);
 
 MODULE_DESCRIPTION("How nearfar's simulated NIC sends and receives");
 MODULE_LICENSE("GPL");

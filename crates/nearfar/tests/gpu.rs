@@ -266,13 +266,36 @@ fn a_machine_has_gpus_in_all_slots() {
     let svg = roxmltree::Document::parse(&drawn).unwrap();
     let told: Vec<_> = svg.descendants().filter(|node| node.has_tag_name("title")).collect();
     let fastest = matrix.cells.iter().filter_map(|cell| cell.one_way).fold(0.0, f64::max);
-    assert_eq!(told.len(), 12 + 12 + 12);
+    assert_eq!(told.len(), 12 + 12 + 12 + 3 * 2 * 4);
+    let fast = |cell: &peers::MemoryCell| cell.from_memory > Some(1.0) && cell.to_memory > Some(1.0);
+    assert!(matrix.memories.len() == 8 && matrix.memories.iter().all(fast));
+    let loads = [0, 1].map(|node| matrix.memory(node, 0).unwrap().load.unwrap());
+    assert!(loads[0] + 20.0 < loads[1], "the second GPU's node is a socket away: {loads:?}");
+    let far = matrix.cells.iter().find(|cell| matrix.places[cell.from].node != matrix.places[cell.to].node);
+    assert!(far.is_some_and(|cell| cell.hops.len() == 3), "{far:?}");
     assert!(
         drawn.contains(&format!("{fastest:.2}"))
             && page.contains(drawn[drawn.find("<svg").unwrap()..].trim_end())
     );
     let nothing = peers::matrix(&library, "nothing", "--set", &[], &options, &Silent).unwrap_err();
     assert!(nothing.to_string().contains("nothing"), "{nothing}");
+}
+
+/// A drive reads into a GPU's memory itself, and so no faster than the GPU's link is.
+#[test]
+fn a_drive_reads_into_a_gpus_memory() {
+    let rate = |lanes: u32, more: &str| {
+        let lines = format!(
+            "[host.nvme_driver]\nuser_space = true\n[[host.device]]\ngpu = \"h100-pcie\"\nlinks = [{{ slot = \"slot\", lanes = {lanes} }}]\n\
+             [[host.device]]\ndrive = \"pm1753\"\nslot = \"bay\"\nchange.media.read = \"0 ns\"\n"
+        );
+        let command = format!("spdk_nvme_perf -q 64 -o 4096 -w randread -t 0.00005{more}");
+        let text = [HEAD, &host("a", "dell-r760", &lines), &scenario::program("a", "0", &command)].concat();
+        run(&text).remove(0).outcome.unwrap().get("throughput").unwrap()
+    };
+    let (memory, gpu, narrow) = (rate(1, ""), rate(16, " --gpu=0"), rate(1, " --gpu=0"));
+    assert!(memory > 8.0 && gpu > 8.0, "{memory} {gpu} GB/s by four lanes");
+    assert!((3.0..4.0).contains(&narrow), "{narrow} GB/s by one lane of 32 GT/s");
 }
 
 /// Two GPUs in slots of a machine, of which the first writes in order; and these lines of the host.
@@ -295,7 +318,7 @@ fn strictly_ordered_writes_wait_at_the_root() {
     let zen = rates("epyc-9575f", ["slot", "slot-b"], "");
     let fewer = rates("epyc-9575f", ["slot", "slot-b"], "change.host.root_complex.ordered_writes = 9");
     let emerald = rates("xeon-8592", ["slot", "slot.1"], "");
-    assert!((zen[0] / fewer[0] - 19.0 / 9.0).abs() < 0.1, "{zen:?} {fewer:?}");
+    assert!((zen[0] / fewer[0] - 17.0 / 9.0).abs() < 0.1, "{zen:?} {fewer:?}");
     assert!(zen[0] < 20.0 && zen[1..].iter().all(|&rate| rate > 40.0), "{zen:?}");
     assert!(emerald[3] < 20.0 && [0, 1, 2, 4].iter().all(|&n| emerald[n] > 40.0), "{emerald:?}");
 }

@@ -34,6 +34,7 @@ mod settle;
 mod show;
 
 pub use capture::{capture, pack};
+pub use export::NcclRate;
 pub use fact::{Origin, Sourced};
 pub use findings::{Finding, FindingCost, LinkSetting};
 pub use import::{FarPlace, ImportOptions, Imported, PartRelative, credits_at, import};

@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use platform::cpu::{Async, Cpu, Part};
-use platform::dma::{Coherent, DmaOps};
+use platform::dma::{Coherent, Direction, DmaOps};
 use platform::kernel::Kernel;
+use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
-use units::{Duration, Time};
+use units::{Duration, Iova, Time};
 use wire::nvme::io::Blocks;
 use wire::nvme::registers as regs;
 use wire::nvme::{
@@ -137,6 +138,8 @@ pub(crate) struct Controller {
     stride: u8,
     admin: Queue,
     memory: Vec<Coherent>,
+    /// Mappings of other devices' memory, with their lengths.
+    peers: Vec<(Iova, u64)>,
 }
 
 /// The controllers that are reserved for programs.
@@ -167,7 +170,7 @@ impl Controller {
         registers.write_u32(cpu, regs::CC, Configuration::enabled().to_bits());
         registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, ready(true)).await.map_err(failed)?;
         let memory = vec![admin.submission, admin.completion];
-        let mut controller = Self { registers, dma, stride, admin, memory };
+        let mut controller = Self { registers, dma, stride, admin, memory, peers: Vec::new() };
         controller.create(cpu, 1, entries, &io).await?;
         Ok((controller, io))
     }
@@ -209,10 +212,27 @@ impl Controller {
     pub fn buffers(&mut self, cpu: &Cpu, bytes: u64) -> Result<Vec<(u64, DataPointer)>, platform::Error> {
         let data = self.dma.alloc_coherent(cpu, bytes.next_multiple_of(PAGE), None)?;
         self.memory.push(data);
+        self.pointers(cpu, data.bus.get(), bytes)
+    }
+
+    /// Another device's memory, at this address for cores, as the controller reaches it.
+    pub fn map_peer(&mut self, cpu: &Cpu, at: PhysAddr, bytes: u64) -> Result<u64, platform::Error> {
+        let bus = self.dma.map_resource(cpu, at, bytes, Direction::Bidirectional)?;
+        self.peers.push((bus, bytes));
+        Ok(bus.get())
+    }
+
+    /// Allocates the PRP lists of a buffer of `bytes` that is at `bus` already, for the controller. Returns as [`Self::buffers`].
+    pub fn pointers(
+        &mut self,
+        cpu: &Cpu,
+        bus: u64,
+        bytes: u64,
+    ) -> Result<Vec<(u64, DataPointer)>, platform::Error> {
         let mut all = Vec::new();
         for at in (0..bytes).step_by(MOST as usize) {
             let length = MOST.min(bytes - at);
-            let first = data.bus.get() + at;
+            let first = bus + at;
             let pages = length.div_ceil(PAGE);
             let second = match pages {
                 1 => 0,
@@ -238,6 +258,9 @@ impl Controller {
         // A controller that does not stop keeps its memory, since it might still write there.
         if self.registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, down).await.is_ok() {
             self.memory.iter().for_each(|memory| self.dma.free_coherent(cpu, *memory));
+            for (at, bytes) in self.peers {
+                self.dma.unmap_resource(cpu, at, bytes, Direction::Bidirectional);
+            }
         }
     }
 }

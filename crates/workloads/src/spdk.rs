@@ -13,6 +13,7 @@ use units::{Duration, Time};
 use wire::nvme::io::Blocks;
 use wire::nvme::{DataPointer, IoCommand};
 
+use crate::cuda::{Context, gpu};
 use crate::nvm::{BLOCK, Controller, MOST, Queue, controllers};
 use crate::options;
 use crate::premises::{Premises, Refused};
@@ -61,6 +62,9 @@ pub struct SpdkPerf {
     /// Percentage of reads of `rw` and `randrw`.
     #[arg(short = 'M', long = "rwmixread", value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: Option<u8>,
+    /// Data in the memory of this GPU, which the drives write and read themselves (not in the original; as xNVMe's upcie-cuda).
+    #[arg(long)]
+    gpu: Option<u32>,
     /// Simulated time in seconds.
     #[arg(short = 't', long = "time", default_value_t = 2e-4, value_parser = options::length)]
     time: f64,
@@ -195,6 +199,23 @@ impl SpdkPerf {
         let (mut controllers, first): (Vec<Controller>, Vec<Queue>) = drives.into_iter().unzip();
         let mut first: Vec<Option<Queue>> = first.into_iter().map(Some).collect();
         let pairs = controllers.len().max(cores.len());
+        let page = self.bytes.next_multiple_of(4096);
+        let of_queue = page * u64::from(self.depth);
+        let gpu = match self.gpu {
+            None => None,
+            Some(number) => {
+                let context = Context::open(cpu, &*gpu(&*environment.kernel, number)?)?;
+                let memory = context.malloc(cpu, of_queue * pairs as u64)?;
+                let far = || Failure("spdk_nvme_perf: drives do not reach GPU memory so far up".into());
+                let shown = memory.shown.ok_or_else(far)?;
+                let mut seen = Vec::new();
+                for controller in &mut controllers {
+                    let at = controller.map_peer(cpu, shown, memory.bytes);
+                    seen.push(at.map_err(|error| Failure::about("spdk_nvme_perf: the GPU's memory", error))?);
+                }
+                Some((context, seen))
+            }
+        };
         for pair in 0..pairs {
             let drive = pair % controllers.len();
             let io = match first[drive].take() {
@@ -206,8 +227,15 @@ impl SpdkPerf {
             };
             let controller = &mut controllers[drive];
             let mut buffers = Vec::new();
-            for _ in 0..self.depth {
-                let one = controller.buffers(cpu, self.bytes).map_err(failed)?;
+            for number in 0..u64::from(self.depth) {
+                let one = match &gpu {
+                    None => controller.buffers(cpu, self.bytes),
+                    Some((_, seen)) => {
+                        let at = seen[drive] + pair as u64 * of_queue + number * page;
+                        controller.pointers(cpu, at, self.bytes)
+                    }
+                };
+                let one = one.map_err(failed)?;
                 buffers.extend(one.into_iter().map(|(_, pointer)| pointer));
             }
             let began = vec![Time::ZERO; buffers.len()];
@@ -235,6 +263,9 @@ impl SpdkPerf {
         for controller in controllers {
             controller.close(cpu).await;
         }
+        if let Some((context, _)) = gpu {
+            context.close(cpu);
+        }
         let rate = all.commands as f64 / self.time;
         let mut report = Report::default();
         report.add("iops", "1/s", rate);
@@ -249,6 +280,9 @@ impl Program for SpdkPerf {
         let message = "spdk_nvme_perf: there is no drive for programs";
         let help = "a `drive` and `user_space = true` of the host's `nvme_driver`";
         Refused::unless(premises.user_drives > 0, message, help)?;
+        if let Some(number) = self.gpu {
+            premises.gpu("spdk_nvme_perf", number)?;
+        }
         let is_mixed = self.pattern.ends_with("rw");
         let message = format!("spdk_nvme_perf: `-w {}` does not say how much it reads", self.pattern);
         Refused::unless(!is_mixed || self.reads.is_some(), message, "-M 0 to 100, the percentage of reads")?;

@@ -110,7 +110,7 @@ fn of_survey(survey: &Survey, form: ExportForm) -> String {
     }
 }
 
-fn packed(files: &SystemFiles) -> Result<Vec<u8>, Failure> {
+pub(super) fn packed(files: &SystemFiles) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     survey::pack(&files.files, &files.links, &mut bytes).map_err(Failure::new)?;
     Ok(bytes)

@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use nearfar::experiment::Experiment;
-use nearfar::peers::{self, PeerCell, PeerMatrix, PeerOptions};
+use nearfar::computer;
+use nearfar::experiment::{Experiment, ExperimentError};
+use nearfar::peers::{self, MemoryCell, PeerCell, PeerMatrix, PeerOptions};
+use survey::{NcclRate, Survey};
 
+use super::export::packed;
 use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
 
-/// Bandwidth and latency between all GPUs of a host.
+/// Bandwidth and latency between all GPUs of a host, and with the memory of its nodes.
 ///
-/// One pair at a time and all at once, with what binds each.
+/// One pair at a time and all at once, with the way of each and what binds it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A scenario keeps its hosts, switches and devices; its programs give way to the test. A machine gets a GPU in each slot of x16.
@@ -22,6 +25,7 @@ Examples:
   nearfar p2p gpu-switches                    four GPUs below two switches
   nearfar p2p epyc-9575f                      a GPU in each slot
   nearfar p2p gpu-switches --svg p2p.html     heat maps, with what binds each way
+  nearfar p2p gpu-switches --nccl topo.xml    NCCL's topology with the simulated rates
   nearfar p2p gpu-switches --set host.a.iommu=strict --json p2p.json")]
 pub struct P2pArgs {
     /// A scenario or a machine, by name or path (`nearfar machines` lists them).
@@ -41,12 +45,18 @@ pub struct P2pArgs {
     /// Draw rates and latencies as heat maps; as a page if the name ends with .html.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     svg: Option<PathBuf>,
+    /// Write NCCL's topology (NCCL_TOPO_FILE) with the simulated rates: each link has as many lanes as carry, as NCCL counts, the fastest
+    /// copy that passes it, and each GPU a `peer` for each other one.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    nccl: Option<PathBuf>,
     #[command(flatten)]
     records: Records,
 }
 
 pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
-    let mut places = arguments.records.places(&[("--svg", arguments.svg.as_deref())])?;
+    let mut places = arguments
+        .records
+        .places(&[("--svg", arguments.svg.as_deref()), ("--nccl", arguments.nccl.as_deref())])?;
     if let Some(path) = &arguments.svg {
         places.writes_origin("--svg", path)?;
     }
@@ -71,11 +81,26 @@ pub fn run(common: &Common, arguments: &P2pArgs) -> Result<ExitCode, Failure> {
         let drawn = if is_page { matrix.page() } else { matrix.heat_map() };
         output::with_origin(path, files::shown(&drawn).as_bytes(), &provenance)?;
     }
+    if let Some(path) = &arguments.nccl {
+        output::write(path, files::shown(&nccl(&matrix)?).as_bytes())?;
+    }
     if !to_stdout {
         output::heading(&provenance);
         show(&matrix);
     }
     Ok(output::complain_of(&matrix.failed))
+}
+
+/// NCCL's topology of the GPUs' host, with their rates.
+fn nccl(matrix: &PeerMatrix) -> Result<String, Failure> {
+    let all = computer::system_files(&matrix.setup).map_err(ExperimentError::from)?;
+    let own = all.into_iter().find(|own| own.host == matrix.host).unwrap_or_default();
+    let survey = Survey::from_bytes(&matrix.host, &packed(&own)?).map_err(Failure::new)?;
+    let rate = |cell: &PeerCell| {
+        let PeerCell { from, to, both_ways, flag, .. } = *cell;
+        Some(NcclRate { from, to, one_way: cell.one_way?, both_ways, flag })
+    };
+    Ok(survey.to_nccl_xml_with(&matrix.cells.iter().filter_map(rate).collect::<Vec<_>>()))
 }
 
 fn show(matrix: &PeerMatrix) {
@@ -98,11 +123,33 @@ fn show(matrix: &PeerMatrix) {
         }
         output::print(&(table.render(output::width()) + "\n"));
     }
+    type Of = fn(&MemoryCell) -> Option<f64>;
+    let tables: [(&str, usize, Of); 3] = [
+        ("from memory to GPU, GB/s", 2, |cell| cell.from_memory),
+        ("from GPU to memory, GB/s", 2, |cell| cell.to_memory),
+        ("a kernel's load from memory, ns", 0, |cell| cell.load),
+    ];
+    for (title, digits, value) in tables {
+        let names: Vec<String> = (0..matrix.gpus).map(|gpu| format!("gpu{gpu}")).collect();
+        let header = std::iter::once(title).chain(names.iter().map(String::as_str));
+        let mut table = TextTable::new(header, Fit::Fold(0)).numbers(1..1 + matrix.gpus);
+        for node in matrix.nodes() {
+            let cells = (0..matrix.gpus).map(|gpu| {
+                let value = matrix.memory(node, gpu).and_then(value);
+                value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+            });
+            table.add(std::iter::once(format!("node {node}")).chain(cells).collect());
+        }
+        output::print(&(table.render(output::width()) + "\n"));
+    }
     let mut table = TextTable::new(["", "GB/s"], Fit::Fold(0)).numbers(1..2);
     for (what, rate) in &matrix.others {
         table.add(vec![what.clone(), format!("{rate:.2}")]);
     }
     output::print(&(table.render(output::width()) + "\n"));
+    for (gpu, place) in matrix.places.iter().enumerate() {
+        output::print(&output::prose(&format!("gpu{gpu}: {place}")));
+    }
     // Pairs alike are told together.
     let mut told: Vec<(&str, Vec<String>)> = Vec::new();
     for PeerCell { from, to, binds, .. } in &matrix.cells {

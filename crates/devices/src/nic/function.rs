@@ -45,6 +45,8 @@ pub struct NicFunction {
     pub physical: Option<u8>,
     pub config: ConfigSpace,
     pub enabled: bool,
+    /// In loopback.
+    pub loops: bool,
     /// When it was last enabled.
     pub running_since: Time,
     pub features: u32,
@@ -84,6 +86,7 @@ impl NicFunction {
             physical,
             config,
             enabled: false,
+            loops: false,
             running_since: Time::ZERO,
             features: 0,
             max_frame: params.max_frame,

@@ -164,7 +164,13 @@ impl Ports {
             of.count(counter::TX_SPOOFED, 1);
             return None;
         }
-        let goes_out = functions.len() == 1 || self.switch.send(bus, functions, function, frame);
+        let goes_out = match of.loops {
+            true => {
+                self.switch.send_inside(bus, function, frame);
+                false
+            }
+            false => functions.len() == 1 || self.switch.send(bus, functions, function, frame),
+        };
         let ready = ready.max(bus.now() + self.nic.tx.latency);
         let left = match &mut self.around {
             _ if !goes_out => None,

@@ -42,7 +42,10 @@ impl Nic {
         let mac = state.mac.0;
         match at {
             regs::IDENTITY => regs::IDENTITY_VALUE,
-            regs::CONTROL if state.enabled => control::ENABLE,
+            regs::CONTROL => {
+                let set = |on, bit| if on { bit } else { 0 };
+                set(state.enabled, control::ENABLE) | set(state.loops, control::LOOPBACK)
+            }
             regs::STATUS => {
                 let port = state.port();
                 let up = params.loopback.is_some()
@@ -111,7 +114,10 @@ impl Nic {
         let bytes = value.to_le_bytes();
         match at {
             regs::CONTROL if value & control::RESET != 0 => self.reset_function(bus, function),
-            regs::CONTROL => state.enable(bus.now(), value & control::ENABLE != 0),
+            regs::CONTROL => {
+                state.enable(bus.now(), value & control::ENABLE != 0);
+                state.loops = value & control::LOOPBACK != 0;
+            }
             regs::ENABLED => state.features = value & state.features(),
             regs::MAX_FRAME => state.max_frame = (value as u16).min(self.params.max_frame),
             regs::MAC if state.physical.is_none() => state.mac.0[..4].copy_from_slice(&bytes),

@@ -154,11 +154,20 @@ impl Switch {
         let flow = parts.as_ref().map(|parts| &parts.flow);
         let owner = self.owner_of(bus.now(), functions, port, to, flow).map(|(function, _)| function);
         if (0..functions.len()).any(|function| wants(functions, function, port, to, owner, Some(from))) {
-            let arrives = bus.now() + self.latency;
-            self.inside.push_back((arrives, from, self.spare.copy(frame)));
-            bus.wake_at(arrives, Note::of_device(Kind::Loopback).with(0, INSIDE).token());
+            self.push_inside(bus, from, frame);
         }
         owner.is_none_or(|owner| from == owner as u8)
+    }
+
+    /// Passes a frame, with check sequence, of a function in loopback back to it.
+    pub fn send_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) {
+        self.push_inside(bus, from, &frame[..frame.len() - FCS_LEN]);
+    }
+
+    fn push_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) {
+        let arrives = bus.now() + self.latency;
+        self.inside.push_back((arrives, from, self.spare.copy(frame)));
+        bus.wake_at(arrives, Note::of_device(Kind::Loopback).with(0, INSIDE).token());
     }
 
     /// A frame between functions may have arrived.
@@ -166,8 +175,14 @@ impl Switch {
         if self.inside.front().is_some_and(|(at, ..)| *at <= bus.now())
             && let Some((_, from, frame)) = self.inside.pop_front()
         {
-            let port = functions[usize::from(from)].port();
-            self.distribute(bus, functions, receiver, port, &frame, Some(from));
+            let sender = &functions[usize::from(from)];
+            let (port, is_back) = (sender.port(), sender.loops && sender.enabled);
+            if is_back {
+                let parts = Dissection::of(&frame);
+                receiver.deliver(bus, functions, from, (&frame, parts), Order::Any, None);
+            } else {
+                self.distribute(bus, functions, receiver, port, &frame, Some(from));
+            }
             self.spare.put(frame);
         }
     }
@@ -224,7 +239,7 @@ fn wants(
 ) -> bool {
     let state = &functions[function];
     // Checked first, as most functions of a card are disabled virtual ones.
-    if !state.enabled || state.port() != port {
+    if !state.enabled || state.loops || state.port() != port {
         return false;
     }
     let is_for_many = || to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));

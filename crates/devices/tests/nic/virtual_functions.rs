@@ -7,7 +7,7 @@ use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::TxDescriptor;
 use wire::nic::descriptor::THROUGH_FUNCTION;
-use wire::nic::registers::{self as regs, counter, feature, flow, queue};
+use wire::nic::registers::{self as regs, control, counter, feature, flow, queue};
 
 use super::bench::Bench;
 use super::driver::{Queue, enable};
@@ -129,6 +129,28 @@ fn a_virtual_function_has_less_and_no_say() {
     ends.tx[1].ring_doorbell(&mut bench);
     bench.run_for(Duration::from_us(20));
     assert_eq!(handles[0].counter(FunctionIndex(1), counter::TX_ERRORS), errors + 1);
+}
+
+#[test]
+fn a_function_in_loopback_hears_itself_and_nobody_else() {
+    let (mut bench, handles) = shared();
+    let mut ends = Ends::new(&mut bench);
+    let (own, other, all) = (ends.macs[1], ends.macs[2], MacAddr::BROADCAST);
+    bench.write32(0, 1, regs::CONTROL, control::ENABLE | control::LOOPBACK);
+    assert_eq!(bench.read32(0, 1, regs::CONTROL), control::ENABLE | control::LOOPBACK);
+    let on_wire = bench.world.sent.len();
+    for to in [own, other, all, ends.macs[3]] {
+        assert_eq!(ends.send(&mut bench, 1, own, to), [0, 1, 0, 0], "to {to}");
+    }
+    assert_eq!(bench.world.sent.len(), on_wire);
+    // Nobody reaches it.
+    assert_eq!(ends.send(&mut bench, 2, other, own), [0, 0, 0, 0]);
+    assert_eq!(ends.send(&mut bench, 3, ends.macs[3], own), [0, 0, 0, 0]);
+    assert_eq!(ends.send(&mut bench, 0, ends.macs[0], all), [0, 0, 1, 1]);
+    assert_eq!(handles[0].counter(FunctionIndex(1), counter::TX_FRAMES), 4);
+    bench.write32(0, 1, regs::CONTROL, control::ENABLE);
+    assert_eq!(ends.send(&mut bench, 2, other, own), [0, 1, 0, 0]);
+    assert_eq!(ends.send(&mut bench, 1, own, own), [0, 0, 0, 0]);
 }
 
 #[test]

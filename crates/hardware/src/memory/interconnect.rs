@@ -133,26 +133,32 @@ impl Interconnect {
     }
 }
 
-/// Routes with the fewest links; ties go to the link listed first.
+/// Routes with the fewest links, of these the fastest; ties go to the link listed first.
 fn routes(nodes: usize, directions: &[LinkDirection]) -> Vec<u8> {
     let mut next = vec![u8::MAX; nodes * nodes];
     for to in 0..nodes {
         let mut reached = vec![false; nodes];
+        let mut latency = vec![Duration::ZERO; nodes];
         reached[to] = true;
         loop {
             // All nodes one link further away than those reached so far.
-            let found: Vec<(usize, usize)> = (0..nodes)
+            let found: Vec<(usize, usize, Duration)> = (0..nodes)
                 .filter(|&n| !reached[n])
                 .filter_map(|n| {
-                    let leads = |d: &LinkDirection| usize::from(d.from) == n && reached[usize::from(d.to)];
-                    directions.iter().position(leads).map(|d| (n, d))
+                    let leads = |(_, d): &(usize, &LinkDirection)| {
+                        usize::from(d.from) == n && reached[usize::from(d.to)]
+                    };
+                    let all = directions.iter().enumerate().filter(leads);
+                    let took = all.map(|(number, d)| (number, d.latency + latency[usize::from(d.to)]));
+                    took.min_by_key(|&(_, took)| took).map(|(number, took)| (n, number, took))
                 })
                 .collect();
             if found.is_empty() {
                 break;
             }
-            for (n, d) in found {
+            for (n, d, took) in found {
                 reached[n] = true;
+                latency[n] = took;
                 next[n * nodes + to] = d as u8;
             }
         }
@@ -166,20 +172,23 @@ mod tests {
     use super::*;
 
     fn ring_of_four() -> Interconnect {
+        Interconnect::new(&params(), 4)
+    }
+
+    fn params() -> InterconnectParams {
         let link = |a, b| InterconnectLink {
             between: (a, b),
             bandwidth: ByteRate::gb_per_s(8),
             latency: Duration::from_ns(30),
         };
-        let params = InterconnectParams {
+        InterconnectParams {
             links: vec![link(0, 1), link(1, 2), link(2, 3), link(3, 0)],
             header: Bytes::new(8),
             data_header: Bytes::new(16),
             home_agent: Duration::ZERO,
             snoop: super::super::params::SnoopMode::Directory,
             io_directory_cache: 64,
-        };
-        Interconnect::new(&params, 4)
+        }
     }
 
     #[test]
@@ -190,6 +199,19 @@ mod tests {
         let used: Vec<_> = net.links().iter().map(|l| l.bytes.of(Cause::Dma).get()).collect();
         assert_eq!(used, [80, 0, 80, 0, 0, 0, 0, 0]);
         assert_eq!(net.sent().of(Cause::Dma), Bytes::new(160));
+    }
+
+    #[test]
+    fn of_ways_with_as_many_links_the_fastest_is_taken() {
+        let mut params = params();
+        // From 0 to 2 by 3 or by 1.
+        params.links[0].latency = Duration::from_ns(40);
+        params.links[1].latency = Duration::from_ns(30);
+        params.links[2].latency = Duration::from_ns(10);
+        let mut net = Interconnect::new(&params, 4);
+        net.line(Time::ZERO, (NodeId(0), NodeId(2)), Cause::Dma);
+        let used: Vec<_> = net.links().iter().map(|l| l.bytes.of(Cause::Dma).get()).collect();
+        assert_eq!(used, [0, 0, 0, 0, 0, 80, 0, 80]);
     }
 
     #[test]

@@ -136,6 +136,15 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
     }
     check_memory(host, check);
     check_expander(host, check);
+    if let Some(die) = &host.core_die {
+        let (cores, of) = (host.core.count.value.get(), die.cores.value.get().max(1));
+        check.at("core_die").require(
+            cores % of == 0,
+            "cores",
+            format!("a socket's {cores} cores are not on dies of {of}"),
+            "as many as divide `core.count`",
+        );
+    }
     check.require(
         sockets == 1 || host.interconnect.is_some(),
         "sockets",
@@ -149,6 +158,19 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
             "links",
             format!("there is no socket {}", outside.unwrap_or(&0)),
             format!("sockets are numbered 0 to {}", sockets - 1),
+        );
+        let pairs: Vec<[u32; 2]> = interconnect
+            .all_links()
+            .filter_map(|(pair, ..)| pair.try_into().ok())
+            .map(|[a, b]: [u32; 2]| [a.min(b), a.max(b)])
+            .collect();
+        let twice = pairs.iter().enumerate().find(|(number, pair)| pairs[..*number].contains(pair));
+        let [a, b] = twice.map_or([0; 2], |(_, pair)| *pair);
+        check.at("interconnect").require(
+            twice.is_none(),
+            "links",
+            format!("sockets {a} and {b} are joined twice"),
+            "each pair is in one of `interconnect.links` and `interconnect.near.links`; `bandwidth` is that of all links of a pair",
         );
         check.at("interconnect").require(
             interconnect.joins(sockets),

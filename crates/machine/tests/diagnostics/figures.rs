@@ -290,6 +290,23 @@ fn link_to_nowhere() {
 }
 
 #[test]
+fn a_pair_of_sockets_joined_twice() {
+    check_line(
+        T430,
+        "links",
+        r#"links = { value = [[0, 1], [1, 0]], source = "datasheet: x" }"#,
+        expect![[r#"
+            error: `links`: sockets 0 and 1 are joined twice
+               --> my.toml:101:19
+                |
+            101 | links = { value = [[0, 1], [1, 0]], source = "datasheet: x" }
+                |                   ^^^^^^^^^^^^^^^^
+                |
+                = help: each pair is in one of `interconnect.links` and `interconnect.near.links`; `bandwidth` is that of all links of a pair"#]],
+    );
+}
+
+#[test]
 fn credits_for_less_than_a_payload() {
     check_line(
         T430,

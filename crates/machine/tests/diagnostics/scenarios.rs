@@ -43,7 +43,7 @@ fn unknown_machine() {
               |           ^^^^^^^^^^^
               |
               = help: did you mean `dell-t430`?
-                      there are `dell-r720`, `dell-r730`, `dell-r760`, `dell-r840`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `epyc-9224`, `epyc-9224-cxl`, `epyc-9374f`, `epyc-9575f`, `fujitsu-tx1310`, `grace`, `i5-2400s`, `supermicro-e5-2637v3`, `threadripper-7955wx`, `xeon-6980p`, `xeon-8160`, `xeon-8280`, `xeon-8592`, `zen-root`; or give the path of a .toml file"#]],
+                      there are `dell-r720`, `dell-r730`, `dell-r760`, `dell-r840`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `epyc-9224`, `epyc-9224-cxl`, `epyc-9374f`, `epyc-9575f`, `fujitsu-tx1310`, `grace`, `i5-2400s`, `supermicro-e5-2637v3`, `threadripper-7955wx`, `xeon-6980p`, `xeon-6980p-snc3`, `xeon-8160`, `xeon-8280`, `xeon-8592`, `zen-root`; or give the path of a .toml file"#]],
     );
 }
 

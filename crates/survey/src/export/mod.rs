@@ -3,6 +3,8 @@
 mod hwloc;
 mod nccl;
 
+pub use nccl::NcclRate;
+
 use std::fmt::Write as _;
 
 /// XML as it is written: elements by depth.

@@ -9,9 +9,42 @@ fn told_family(family: u32) -> u32 {
     if family > 0xf { 0xf + ((family - 0xf) << 4) } else { family }
 }
 
+/// What a copy from one GPU to another moves, by the GPUs' numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct NcclRate {
+    /// The source.
+    pub from: usize,
+    /// The destination.
+    pub to: usize,
+    /// Of one copy, in GB/s.
+    pub one_way: f64,
+    /// Of two, one each way, in GB/s.
+    pub both_ways: Option<f64>,
+    /// Time of a flag, in microseconds.
+    pub flag: Option<f64>,
+}
+
+/// What NCCL takes a lane of a link to carry, in GB/s, by the speed that the kernel names (`kvDictPciGen` of its topology code).
+fn lane(speed: &str) -> f64 {
+    match speed.split('.').next() {
+        Some("2") => 0.1875,
+        Some("5") => 0.375,
+        Some("16") => 1.5,
+        Some("32") => 3.0,
+        Some("64") => 6.0,
+        _ => 0.75,
+    }
+}
+
 impl Survey {
     /// The machine as `NCCL_TOPO_FILE` takes it.
     pub fn to_nccl_xml(&self) -> String {
+        self.to_nccl_xml_with(&[])
+    }
+
+    /// The same with rates between its GPUs. As NCCL counts a link's bandwidth by speed and lanes alone, each has as many lanes as carry
+    /// the fastest copy that passes it; and each GPU has a `peer` for each other one, which NCCL skips.
+    pub fn to_nccl_xml_with(&self, rates: &[NcclRate]) -> String {
         let mut xml = XmlText::default();
         xml.open("system", &[("version", "1".into())]);
         let devices: Vec<PciAddress> = self
@@ -49,7 +82,7 @@ impl Survey {
             );
             attributes.extend(machine.cpu_model.value().map(|model| ("modelid", model.to_string())));
             xml.open("cpu", &attributes);
-            self.nccl_below(&mut xml, &own.iter().map(|way| way.as_slice()).collect::<Vec<_>>());
+            self.nccl_below(&mut xml, &own.iter().map(|way| way.as_slice()).collect::<Vec<_>>(), rates);
             xml.close("cpu");
         }
         xml.close("system");
@@ -67,7 +100,7 @@ impl Survey {
     }
 
     /// Ways with the same first element share it.
-    fn nccl_below(&self, xml: &mut XmlText, ways: &[&[PciAddress]]) {
+    fn nccl_below(&self, xml: &mut XmlText, ways: &[&[PciAddress]], rates: &[NcclRate]) {
         let mut done: Vec<PciAddress> = Vec::new();
         for first in ways.iter().filter_map(|way| way.first().copied()) {
             if done.contains(&first) {
@@ -85,6 +118,22 @@ impl Survey {
                 false => format!("{} PCIe", speed.replace(" GT/s", ".0 GT/s")),
             };
             let speed = function.speed.value().map_or("Unknown".into(), |speed| spelled(speed.to_string()));
+            let ends: Vec<PciAddress> = ways
+                .iter()
+                .filter(|way| way.first() == Some(&first))
+                .filter_map(|way| way.last().copied())
+                .collect();
+            let below: Vec<usize> = ends
+                .iter()
+                .filter(|end| self.is_accelerator(**end))
+                .map(|end| self.accelerator_number(*end))
+                .collect();
+            let passes = |rate: &&NcclRate| below.contains(&rate.from) != below.contains(&rate.to);
+            let fastest = rates.iter().filter(passes).map(|rate| rate.one_way).fold(0.0, f64::max);
+            let lanes = match fastest > 0.0 {
+                true => (fastest / lane(&speed)).round().max(1.0) as u32,
+                false => function.width.value().unwrap_or_default(),
+            };
             xml.open(
                 "pci",
                 &[
@@ -95,15 +144,11 @@ impl Survey {
                     ("subsystem_vendor", hex(function.subsystem_vendor.value().map(|id| id.0))),
                     ("subsystem_device", hex(function.subsystem_device.value().map(|id| id.0))),
                     ("link_speed", speed),
-                    ("link_width", function.width.value().unwrap_or_default().to_string()),
+                    ("link_width", lanes.to_string()),
                 ],
             );
             if self.is_accelerator(first) {
-                let number = self
-                    .functions
-                    .keys()
-                    .filter(|address| self.is_accelerator(**address) && **address < first)
-                    .count();
+                let number = self.accelerator_number(first);
                 xml.open("gpu", &[("dev", number.to_string()), ("gdr", "1".to_owned())]);
                 for ((from, to), joined) in &self.fabric {
                     let count = joined.strip_suffix(" links").filter(|_| *from == first.to_string());
@@ -118,6 +163,14 @@ impl Survey {
                         );
                     }
                 }
+                for rate in rates.iter().filter(|rate| rate.from == number) {
+                    let mut attributes =
+                        vec![("dev", rate.to.to_string()), ("gb_per_s", format!("{:.2}", rate.one_way))];
+                    attributes
+                        .extend(rate.both_ways.map(|both| ("both_ways_gb_per_s", format!("{both:.2}"))));
+                    attributes.extend(rate.flag.map(|flag| ("flag_us", format!("{flag:.3}"))));
+                    xml.empty("peer", &attributes);
+                }
                 xml.close("gpu");
             }
             let own: Vec<_> =
@@ -131,9 +184,15 @@ impl Survey {
                 }
                 xml.close("nic");
             }
-            self.nccl_below(xml, &rest);
+            self.nccl_below(xml, &rest, rates);
             xml.close("pci");
         }
+    }
+
+    /// An accelerator's number among all of them.
+    fn accelerator_number(&self, own: PciAddress) -> usize {
+        let all = self.functions.keys().filter(|address| self.is_accelerator(**address));
+        all.filter(|address| **address < own).count()
     }
 }
 

@@ -281,6 +281,9 @@ pub mod control {
     pub const ENABLE: u32 = 1 << 0;
     /// Resets the function with its queues, rules and counters, at once; reads as 0.
     pub const RESET: u32 = 1 << 1;
+    /// Loopback, for self-tests: frames that the function sends go to its own receive side, whatever their address, and neither to the
+    /// wire nor to other functions, of which it receives nothing either.
+    pub const LOOPBACK: u32 = 1 << 2;
 }
 
 /// Bits of [`STATUS`].

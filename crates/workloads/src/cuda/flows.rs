@@ -18,6 +18,11 @@ use crate::program::{Failure, MeasuredSpan};
 /// Copies in a row of each flow beside one that is measured, so that they outlast it.
 const BESIDE: usize = 2;
 
+/// How many times as long as the short copy the long one is.
+const TIMES: u64 = 3;
+/// The same if more flows than a pair run at once: which of them waits for which changes by chance, and has to even out.
+const MANY_TIMES: u64 = 9;
+
 /// Where a copy begins or ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CopyEnd {
@@ -75,7 +80,7 @@ impl CopyRig {
     /// Opens all GPUs, with memory for copies whose shorter one has so many bytes. It measures in `span`.
     pub fn open(cpu: &Cpu, kernel: &dyn Kernel, bytes: u64, span: &MeasuredSpan) -> Result<Self, Failure> {
         // What no memory has is refused where it is taken.
-        let all = bytes.saturating_mul(3);
+        let all = bytes.saturating_mul(MANY_TIMES);
         let mut gpus = Vec::new();
         while let Ok(file) = gpu(kernel, gpus.len() as u32) {
             let context = Context::open(cpu, &*file)?;
@@ -147,8 +152,22 @@ impl CopyRig {
 
     /// Rate of long copies, all of `flows` at once, in GB/s.
     pub async fn rate(&self, cpu: &Cpu, flows: &[CopyFlow]) -> Result<f64, Failure> {
-        let time = async |bytes| self.copies(cpu, flows, bytes).await;
-        Ok(flows.len() as f64 * self.per_byte(time).await?)
+        Ok(self.rates(cpu, flows).await?.together)
+    }
+
+    /// The same, with the rates of the flows that end last and first.
+    pub async fn rates(&self, cpu: &Cpu, flows: &[CopyFlow]) -> Result<FlowRates, Failure> {
+        let times = if flows.len() > 2 { MANY_TIMES } else { TIMES };
+        let [short, long] = self.two(times, async |bytes| self.copies(cpu, flows, bytes).await).await?;
+        let bytes = (times - 1) * self.bytes;
+        let last = |times: &[Duration]| times.iter().copied().max().unwrap_or_default();
+        let each: Vec<f64> =
+            short.iter().zip(&long).map(|(&short, &long)| gb_per_s(bytes, short, long)).collect();
+        Ok(FlowRates {
+            together: flows.len() as f64 * gb_per_s(bytes, last(&short), last(&long)),
+            slowest: each.iter().copied().fold(f64::INFINITY, f64::min),
+            fastest: each.iter().copied().fold(0.0, f64::max),
+        })
     }
 
     /// As [`rate`](Self::rate), of one flow while others copy, too.
@@ -169,21 +188,25 @@ impl CopyRig {
             }
             let took = self.copies(cpu, &[measured], bytes).await;
             CudaStream::synchronise_all(cpu, &beside).await?;
-            took
+            Ok(took?[0])
         };
-        self.per_byte(time).await
+        let [short, long] = self.two(TIMES, time).await?;
+        Ok(gb_per_s((TIMES - 1) * self.bytes, short, long))
     }
 
-    /// What a copy of three times the bytes takes longer, as GB/s. `time` copies so many bytes.
-    async fn per_byte(&self, time: impl AsyncFn(u64) -> Result<Duration, Failure>) -> Result<f64, Failure> {
+    /// What a short copy takes, and one that is so many times as long. `time` copies so many bytes.
+    async fn two<T>(
+        &self,
+        times: u64,
+        time: impl AsyncFn(u64) -> Result<T, Failure>,
+    ) -> Result<[T; 2], Failure> {
         // The first copy on an engine has to wait for its channel.
         time(4096.min(self.bytes)).await?;
         let short = time(self.bytes).await?;
         self.span.begin();
-        let long = time(3 * self.bytes).await;
+        let long = time(times * self.bytes).await;
         self.span.end();
-        let long = long?;
-        Ok(2.0 * self.bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE))
+        Ok([short, long?])
     }
 
     /// Adds a copy to the stream that is `number` of those of its GPU.
@@ -201,8 +224,8 @@ impl CopyRig {
         }
     }
 
-    /// How long copies of `bytes` take that are started one after the other, until the last one is done.
-    async fn copies(&self, cpu: &Cpu, flows: &[CopyFlow], bytes: u64) -> Result<Duration, Failure> {
+    /// How long copies of `bytes` take that are started one after the other, each until it is done.
+    async fn copies(&self, cpu: &Cpu, flows: &[CopyFlow], bytes: u64) -> Result<Vec<Duration>, Failure> {
         let mut streams = Vec::new();
         let began = cpu.now();
         let mut numbers = vec![0; self.gpus()];
@@ -212,9 +235,24 @@ impl CopyRig {
             numbers[flow.by] += usize::from(!flow.is_read);
             streams.push(stream);
         }
-        CudaStream::synchronise_all(cpu, &streams).await?;
-        Ok(cpu.now().since(began))
+        let ends = CudaStream::ends_of(cpu, &streams).await?;
+        Ok(ends.into_iter().map(|end| end.since(began)).collect())
     }
+}
+
+/// Rates of copies that run at once, in GB/s.
+pub(super) struct FlowRates {
+    /// The sum, until the last one ends.
+    pub together: f64,
+    /// The flow that moves least until its end.
+    pub slowest: f64,
+    /// The one that moves most.
+    pub fastest: f64,
+}
+
+/// What a copy of so many more bytes takes longer, as GB/s.
+fn gb_per_s(bytes: u64, short: Duration, long: Duration) -> f64 {
+    bytes as f64 / long.saturating_sub(short).as_ns_f64().max(f64::MIN_POSITIVE)
 }
 
 /// A table of pairs as the originals print it.

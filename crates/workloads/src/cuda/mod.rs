@@ -243,7 +243,7 @@ impl Context {
     /// # Errors
     /// If the channel has stopped, the GPU is gone, or the wait times out.
     async fn wait(&self, cpu: &Cpu, channel: usize, value: u64) -> Result<(), Failure> {
-        spin(cpu, || self.has_reached(cpu, channel, value)).await
+        spin(cpu, YIELDS, || self.has_reached(cpu, channel, value)).await
     }
 }
 
@@ -251,11 +251,15 @@ fn unsynchronised(why: String) -> Failure {
     Failure(format!("cudaDeviceSynchronize: {why}"))
 }
 
-/// Spins until work is done.
+/// Spins until work is done, after a while once in `yields`.
 ///
 /// # Errors
 /// Those of `is_done`, or if the wait times out.
-async fn spin(cpu: &Cpu, is_done: impl Fn() -> Result<bool, Failure>) -> Result<(), Failure> {
+async fn spin(
+    cpu: &Cpu,
+    yields: Duration,
+    mut is_done: impl FnMut() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
     let began = cpu.now();
     let _part = cpu.book(Part::Poll);
     loop {
@@ -268,7 +272,7 @@ async fn spin(cpu: &Cpu, is_done: impl Fn() -> Result<bool, Failure>) -> Result<
             return Err(unsynchronised("the GPU does not answer".into()));
         }
         if waited >= SPINS {
-            cpu.sleep(YIELDS).await;
+            cpu.sleep(yields).await;
         }
     }
 }

@@ -92,7 +92,8 @@ fn test(text: &str) -> Result<usize, String> {
 /// Measures bandwidths between host memory and GPUs, and between GPUs, and latencies of loads by kernels, like NVIDIA's
 /// nvbandwidth. Without `-t`, all tests run.
 ///
-/// Rates are those of long copies: what a copy of three times the bytes takes longer.
+/// Rates are those of long copies: what a copy of three times the bytes takes longer, or of nine times if more than two run
+/// at once.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "nvbandwidth", after_help = format!("Tests: {}", TESTS.map(|(name, ..)| name).join(", ")))]
 pub struct NvBandwidth {

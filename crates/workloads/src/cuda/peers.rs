@@ -18,7 +18,8 @@ use crate::program::{Environment, Failure, Program, Report};
 /// Copies between all pairs of GPUs: one way, both ways at once, every pair at once, and between each GPU and host memory; and
 /// the time that a flag takes from one GPU's kernel to another's.
 ///
-/// Rates are those of long copies: what a copy of three times the bytes takes longer.
+/// Rates are those of long copies: what a copy of three times the bytes takes longer, or of nine times if more than two run
+/// at once.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "p2pBandwidthLatencyTest")]
 pub struct PeerTest {
@@ -62,7 +63,12 @@ impl PeerTest {
         for set in &self.flows {
             let flow = |&ends: &(CopyEnd, CopyEnd)| rig.flow(cpu, ends, self.by());
             let flows = set.0.iter().map(flow).collect::<Result<Vec<_>, _>>()?;
-            report.add(format!("flows {set}"), "GB/s", rig.rate(cpu, &flows).await?);
+            let rates = rig.rates(cpu, &flows).await?;
+            report.add(format!("flows {set}"), "GB/s", rates.together);
+            if flows.len() > 1 {
+                report.add(format!("slowest of flows {set}"), "GB/s", rates.slowest);
+                report.add(format!("fastest of flows {set}"), "GB/s", rates.fastest);
+            }
         }
         Ok(report)
     }

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use platform::cpu::Cpu;
 use platform::gpu::GpuMemory;
 use platform::kernel::Kernel;
+use units::{Duration, Time};
 use wire::gpu::{GpuCommand, Launch, Place, SEMAPHORE_BYTES};
 
-use super::{Context, HostMemory, spin};
+use super::{Context, HostMemory, YIELDS, spin};
 use crate::program::Failure;
 
 /// Cycles of a copy call from host to GPU (fitted by hand: Device Lending, Figure 10, Loc, 1 KiB: a copy every 2.2
@@ -24,6 +25,8 @@ const LAUNCH: u64 = 5_000;
 const RECORD: u64 = 800;
 /// Cycles per iteration of a polling loop (assumed: loads and compares, with pauses).
 pub(super) const SPIN: u64 = 400;
+/// Polling interval of who measures when work is done (assumed: events have times of the GPU's clock).
+const MEASURES: Duration = Duration::from_us(1);
 /// Size of each of the two staging buffers for a copy between GPUs without peer access (measured: Device Lending,
 /// Figure 12, Loc-RAM-Root: up to 1 MiB both halves are sequential, beyond they overlap: 2 MiB take as long as three
 /// times 1 MiB one way, 4 MiB as five times).
@@ -210,7 +213,7 @@ impl CudaStream {
     /// As all stream calls.
     pub async fn synchronise_all(cpu: &Cpu, streams: &[Self]) -> Result<(), Failure> {
         let all: Vec<&Latest> = streams.iter().filter_map(|stream| stream.latest.as_ref()).collect();
-        spin(cpu, || {
+        spin(cpu, YIELDS, || {
             let mut are_done = true;
             for Latest { context, channel, value } in &all {
                 are_done &= context.has_reached(cpu, *channel, *value)?;
@@ -218,6 +221,31 @@ impl CudaStream {
             Ok(are_done)
         })
         .await
+    }
+
+    /// Waits for the work of all streams. Returns when each was first seen to be done.
+    ///
+    /// # Errors
+    /// As all stream calls.
+    pub async fn ends_of(cpu: &Cpu, streams: &[Self]) -> Result<Vec<Time>, Failure> {
+        let mut ends = vec![None; streams.len()];
+        let mut done = vec![false; streams.len()];
+        spin(cpu, MEASURES, || {
+            for (done, stream) in done.iter_mut().zip(streams) {
+                *done = match &stream.latest {
+                    Some(Latest { context, channel, value }) => context.has_reached(cpu, *channel, *value)?,
+                    None => true,
+                };
+            }
+            let now = cpu.now();
+            ends.iter_mut()
+                .zip(&done)
+                .filter(|(_, done)| **done)
+                .for_each(|(end, _)| _ = end.get_or_insert(now));
+            Ok(!done.contains(&false))
+        })
+        .await?;
+        Ok(ends.into_iter().flatten().collect())
     }
 }
 

@@ -54,6 +54,9 @@ pub struct Mlc {
     /// Random order, not line after line, where latency is measured.
     #[arg(short = 'r')]
     random: bool,
+    /// Random order, not line after line, of cores that load the memory.
+    #[arg(short = 'U')]
+    random_load: bool,
     /// Leave prefetchers on where latency is measured.
     #[arg(short = 'e')]
     prefetchers: bool,
@@ -189,7 +192,10 @@ impl Checker<'_> {
         for (node, cores) in nodes {
             let share = if load.mix.writes() { self.kernel.caches(*node) / cores.len() as u64 } else { 0 };
             let own = cores.iter().filter(|&&core| Some(core) != but);
-            all.extend(own.map(|&core| LoadingCore { core, memory: place(*node), share }));
+            let memory = place(*node);
+            // Of more nodes than two, a home that knows of a reader does not know which it is.
+            let is_far = memory != *node && self.kernel.nodes() == 2;
+            all.extend(own.map(|&core| LoadingCore { core, memory, share, is_far }));
         }
         MemoryTraffic::start(&self.memory, cpu, load, &all).await
     }
@@ -202,7 +208,12 @@ impl Checker<'_> {
         nodes: &[(Node, Vec<CpuId>)],
         place: impl Fn(Node) -> Node,
     ) -> Result<f64, Failure> {
-        let load = MemoryLoad { mix, delay: 0, time: duration(self.options.time) };
+        let load = MemoryLoad {
+            mix,
+            delay: 0,
+            random: self.options.order(self.seed),
+            time: duration(self.options.time),
+        };
         let moved = self.load(cpu, load, nodes, None, place).await?.bytes().await;
         Ok(mb_per_s(moved, load.time))
     }
@@ -230,7 +241,12 @@ impl Checker<'_> {
         let (mix, measuring) = (self.options.mix().unwrap_or(TrafficMix::READS), self.measuring());
         let own = self.kernel.node_of(measuring);
         for delay in self.options.delay.map_or(DELAYS.to_vec(), |delay| vec![delay]) {
-            let load = MemoryLoad { mix, delay, time: duration(self.options.time) };
+            let load = MemoryLoad {
+                mix,
+                delay,
+                random: self.options.order(self.seed),
+                time: duration(self.options.time),
+            };
             let buffer = self.memory.take(cpu, own, self.options.buffer << 10)?;
             let order = latency::order(&buffer, self.options.random, self.seed ^ delay);
             let traffic = self.load(cpu, load, &self.nodes, Some(measuring), |node| node).await?;
@@ -279,6 +295,13 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Mlc {
+    /// The seed of a random order of the cores that load the memory.
+    fn order(&self, seed: u64) -> Option<u64> {
+        self.random_load.then_some(seed)
     }
 }
 
@@ -373,7 +396,8 @@ impl Program for Mlc {
         nodes.sort_unstable();
         nodes.dedup();
         self.pairs.set(nodes.len() as u32 * u32::from(premises.nodes));
-        let all = u128::from(traffic::LARGEST) * premises.cores as u128 + (u128::from(self.buffer) << 10);
+        let all = u128::from(traffic::largest(self.random_load)) * premises.cores as u128
+            + (u128::from(self.buffer) << 10);
         premises.holds("mlc", "its buffers", all)
     }
 

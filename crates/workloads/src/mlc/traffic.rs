@@ -12,17 +12,25 @@ use units::{Duration, Time};
 
 use super::{Buffers, LINE, NodeBuffer};
 use crate::program::Failure;
+use crate::random::Random;
 
 /// Bytes of a core's buffer for each of reads, stores and streaming stores: more than it comes to in a test.
 const REGION: u64 = 4 << 20;
 /// The same if caches have to be filled first: more than a core's part of them.
 const LARGE_REGION: u64 = 16 << 20;
+/// The same in random order: so much that few lines come again while caches have them.
+const RANDOM_REGION: u64 = 128 << 20;
+
 /// Bytes of a core's buffers at most.
-pub(super) const LARGEST: u64 = 3 * LARGE_REGION;
+pub(super) const fn largest(is_random: bool) -> u64 {
+    3 * if is_random { RANDOM_REGION } else { LARGE_REGION }
+}
 /// Bytes that a core moves between two reads of the clock.
 const BLOCK: u64 = 2048;
 /// Cycles of the loop for each line (two vectors).
 const CYCLES: u64 = 2;
+/// Bytes a nanosecond that a core reads at most from another node.
+const FAR_RATE: f64 = 8.0;
 /// Time in which a load becomes steady: prefetchers, queues, open rows.
 const SETTLING: Duration = Duration::from_us(10);
 
@@ -87,6 +95,8 @@ pub(super) struct MemoryLoad {
     pub mix: TrafficMix,
     /// Cycles after each line.
     pub delay: u64,
+    /// Random order, by this seed.
+    pub random: Option<u64>,
     /// How long bytes are counted.
     pub time: Duration,
 }
@@ -107,6 +117,8 @@ pub(super) struct LoadingCore {
     pub memory: Node,
     /// Bytes of caches that it first fills with lines that it writes.
     pub share: u64,
+    /// Whether the memory is another node's.
+    pub is_far: bool,
 }
 
 /// When bytes are counted: known once all cores have filled their caches.
@@ -132,17 +144,25 @@ impl MemoryTraffic {
         for thread in threads {
             let mix = load.mix;
             let mut regions = Vec::new();
-            let bytes = if thread.share > 0 { LARGE_REGION } else { REGION };
+            let bytes = match load.random {
+                Some(_) => RANDOM_REGION,
+                None if thread.share > 0 => LARGE_REGION,
+                None => REGION,
+            };
             for lines in [mix.reads, mix.stores, mix.streams] {
                 regions.push(memory.take(cpu, thread.memory, if lines > 0 { bytes } else { 0 })?);
             }
-            places.push(LoadPlace { regions, load, at: [0; 3] });
+            let order = load.random.map(|seed| Random::new(seed, places.len() as u64 + 1));
+            places.push(LoadPlace { regions, load, at: [0; 3], order });
         }
-        for (&LoadingCore { core, share, .. }, mut place) in threads.iter().zip(places) {
+        for (&LoadingCore { core, share, is_far, .. }, mut place) in threads.iter().zip(places) {
             cpu.sync().await;
             let (window, cold) = (Rc::clone(&window), Rc::clone(&cold));
             let task = TaskParams::named(format!("mlc/{}", core.0)).on(core).of(cpu);
             own.threads.push(memory.kernel.run(task, async move |cpu: Cpu| {
+                if is_far && place.order.is_none() {
+                    place.know(&cpu).await;
+                }
                 place.fill(&cpu, share).await;
                 cold.set(cold.get() - 1);
                 if cold.get() == 0 {
@@ -188,20 +208,52 @@ struct LoadPlace {
     load: MemoryLoad,
     /// Offsets in the regions.
     at: [u64; 3],
+    /// A random order instead.
+    order: Option<Random>,
 }
 
 impl LoadPlace {
     /// Goes over the next bytes of a region.
     fn step(&mut self, cpu: &Cpu, region: usize, length: u64) {
-        let buffer = &self.regions[region];
-        let place = [buffer.memory.at(self.at[region])];
-        self.at[region] = (self.at[region] + length) % buffer.bytes;
+        let lines = self.regions[region].bytes / LINE;
+        match &mut self.order {
+            Some(order) => {
+                let at: Vec<u64> = (0..length / LINE).map(|_| order.below(lines) * LINE).collect();
+                at.into_iter().for_each(|at| self.access(cpu, region, at, LINE));
+            }
+            None => {
+                let at = self.at[region];
+                self.at[region] = (at + length) % self.regions[region].bytes;
+                self.access(cpu, region, at, length);
+            }
+        }
+    }
+
+    fn access(&self, cpu: &Cpu, region: usize, at: u64, length: u64) {
+        let place = [self.regions[region].memory.at(at)];
         let (to, from) = match region {
             0 => (None, &place[..]),
             1 => (Some(place[0]), &place[..]),
             _ => (Some(place[0]), &[][..]),
         };
         cpu.sweep(Sweep { to, from, length, streaming: region == 2 }, CYCLES, |_| {});
+    }
+
+    /// Reads the lines that it will read, as the original has before: homes that keep a directory beside their memory then know who
+    /// may have them, and need not write it.
+    async fn know(&mut self, cpu: &Cpu) {
+        let buffer = Rc::clone(&self.regions[0]);
+        let window = SETTLING + self.load.time;
+        // They would take the second time for a part of the first one.
+        cpu.set_prefetchers(false);
+        let most = ((window.as_ns_f64() * FAR_RATE) as u64).next_multiple_of(BLOCK).min(buffer.bytes);
+        for at in (0..most).step_by(BLOCK as usize) {
+            let place = buffer.memory.at(at);
+            cpu.sweep(Sweep { to: None, from: &[place], length: BLOCK, streaming: false }, CYCLES, |_| {});
+            cpu.clflush(place, BLOCK);
+            cpu.sync().await;
+        }
+        cpu.set_prefetchers(true);
     }
 
     /// Replaces its part of the caches some times over, as not all sets fill at once: what it fetches then evicts as many

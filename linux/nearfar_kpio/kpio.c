@@ -8,11 +8,11 @@
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/io.h>
-#include <linux/export.h>
+#include <linux/module.h>
 #include <linux/skbuff.h>
 #include <net/flow_dissector.h>
 
-#include "kpio.h"
+#include "nearfar_nic.h"
 
 #define NFN_LINE	64
 /* What the format with length and checksum adds to a frame, before and behind. */
@@ -70,6 +70,7 @@ bool nfn_kpio_takes(const struct nfn_channel *channel, const struct sk_buff *skb
 	       nfn->netdev->mtu + ETH_HLEN <= nfn_kpio_longest(nfn) &&
 	       (!nfn->wish->bounds || nfn_in_ports(nfn->wish, skb));
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_takes);
 
 /* Lines carry frames: the stack cuts what is longer. The signature cannot ask for checksums. */
 netdev_features_t nfn_features_check(struct sk_buff *skb, struct net_device *netdev,
@@ -153,6 +154,7 @@ void nfn_kpio_xmit(struct nfn_channel *channel, struct sk_buff *skb)
 	if (nfn_kpio_has_room(channel->nfn, queue))
 		return;
 	netif_tx_stop_queue(txq);
+	channel->tx_waits++;
 	/* Pairs with the barrier in nfn_tx_poll(). */
 	smp_mb();
 	if (nfn_kpio_has_room(channel->nfn, queue))
@@ -160,6 +162,7 @@ void nfn_kpio_xmit(struct nfn_channel *channel, struct sk_buff *skb)
 	else
 		nfn_kpio_arm(channel->nfn, queue);
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_xmit);
 
 /* Whether the channel's queue takes any frame; called while it is stopped. */
 bool nfn_kpio_is_ready(struct nfn_channel *channel)
@@ -178,6 +181,7 @@ bool nfn_kpio_is_ready(struct nfn_channel *channel)
 	nfn_kpio_arm(channel->nfn, queue);
 	return false;
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_is_ready);
 
 /* Copies a frame that has stayed in the device. */
 void nfn_kpio_read_held(const struct nfn_channel *channel, u16 count, void *to, unsigned int length)
@@ -186,6 +190,7 @@ void nfn_kpio_read_held(const struct nfn_channel *channel, u16 count, void *to, 
 
 	memcpy_fromio(to, channel->kpio.window + (count * NFN_HELD_BYTES & (bytes - 1)), length);
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_read_held);
 
 int nfn_kpio_alloc(struct nfn_channel *channel)
 {
@@ -203,6 +208,7 @@ int nfn_kpio_alloc(struct nfn_channel *channel)
 					  &queue->freed_bus, GFP_KERNEL);
 	return queue->lines && queue->freed ? 0 : -ENOMEM;
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_alloc);
 
 void nfn_kpio_free(struct nfn_channel *channel)
 {
@@ -214,6 +220,7 @@ void nfn_kpio_free(struct nfn_channel *channel)
 	kfree(queue->lines);
 	memset(queue, 0, sizeof(*queue));
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_free);
 
 void nfn_kpio_start(struct nfn_channel *channel)
 {
@@ -231,12 +238,14 @@ void nfn_kpio_start(struct nfn_channel *channel)
 	writel(NFN_KPIO_ENABLE | (channel->nfn->wish->framed ? NFN_KPIO_FRAMED : 0),
 	       queue->registers + NFN_KPIO_CONTROL);
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_start);
 
 void nfn_kpio_stop(struct nfn_channel *channel)
 {
 	if (channel->kpio.freed)
 		writel(0, channel->kpio.registers + NFN_KPIO_CONTROL);
 }
+EXPORT_SYMBOL_GPL(nfn_kpio_stop);
 
 /* Maps the windows, if the device has some and they are asked for. */
 int nfn_kpio_init(struct nfn *nfn)
@@ -268,3 +277,6 @@ void nfn_kpio_open(struct nfn *nfn)
 		       nfn->bar + NFN_RX_HELD);
 }
 EXPORT_SYMBOL_GPL(nfn_kpio_open);
+
+MODULE_DESCRIPTION("Programmed I/O of nearfar's simulated NIC");
+MODULE_LICENSE("GPL");
