@@ -528,8 +528,15 @@ static int parse(struct borrower *by, const char *text, u8 *node, u16 *id)
 {
 	unsigned long others = nfb_reachable(by->nfb);
 	unsigned int bus, device, function, at;
-	int found = sscanf(text, "%x:%x.%x@%u", &bus, &device, &function, &at);
+	int end = 0, end_of_node = 0;
+	int found = sscanf(text, "%x:%x.%x%n@%u%n", &bus, &device, &function, &end, &at,
+			   &end_of_node);
 
+	if (found == 4)
+		end = end_of_node;
+	/* Nothing but a line's end comes behind. */
+	if (found < 3 || *skip_spaces(text + end))
+		return -EINVAL;
 	if (found == 3 && hweight_long(others) == 1)
 		at = __ffs(others);
 	else if (found != 4)

@@ -137,6 +137,9 @@ dma_addr_t peers_join(struct borrowed *of, phys_addr_t start, size_t size)
 	}
 	if (!found)
 		found = peers_new(of, start, size);
+	/* A cable between the two lenders that was down has ended that. */
+	else if (found->to && peers_admit(of, found->to, LEND_ADMIT))
+		found = NULL;
 	if (found)
 		address = found->address + (start - found->start);
 	spin_unlock_irqrestore(&of->by->peers, flags);

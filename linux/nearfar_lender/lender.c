@@ -528,6 +528,11 @@ static int lent_admit(struct nfb *nfb, struct lent *own, u8 node, u8 place)
 	struct admitted *who;
 	int err;
 
+	/* It may have been let in before, and ask again. */
+	list_for_each_entry(who, &own->admitted, list) {
+		if (who->node == node && who->place == place)
+			return 0;
+	}
 	who = kzalloc(sizeof(*who), GFP_KERNEL);
 	if (!who)
 		return -ENOMEM;
@@ -743,8 +748,13 @@ static int lent_claim(struct lent *own)
 static int lent_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct lent *own;
+	u16 ids[2];
 	int err;
 
+	/* What does not tell its requester ID cannot be let through the adapter. */
+	err = nfb_identity(pdev, &ids[0], &ids[1]);
+	if (err)
+		return err;
 	err = pci_enable_device(pdev);
 	if (err)
 		return err;

@@ -184,8 +184,11 @@ impl LiveArgs {
         // Linux would look at it before it knows of BARs, if it could remap interrupts.
         let iommu = if guest.iommu == Some(IommuOf::Fabric) { "intel_iommu=on intremap=off " } else { "" };
         let name = &setup.hosts[host].name;
-        let words =
-            format!("console=ttyS0 panic=-1 quiet {idle}{iommu}systemd.hostname={name} {}", self.append);
+        // A machine that others keep busy is late with the timer for which Linux checks.
+        let words = format!(
+            "console=ttyS0 panic=-1 quiet no_timer_check {idle}{iommu}systemd.hostname={name} {}",
+            self.append
+        );
         command.arg("-append").arg(words.trim_end());
         command.args(self.qemu_options.split_whitespace());
         command
