@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 /// Files that a kind with registers, firmware, driver and part file takes, and how many of these are its own.
 const MOST: (usize, usize) = (18, 10);
 /// What can be done with GPUs and not with any device.
-const ABOUT_GPUS: [(&str, &str); 6] = [
+const ABOUT_GPUS: [(&str, &str); 7] = [
     ("crates/machine/src/computer/vm.rs", "they can be passed through"),
     ("crates/nearfar/src/computer/programs.rs", "programs count them"),
     ("crates/nearfar/src/peers.rs", "copies between them"),
     ("crates/nearfar/src/peers/heat_map.rs", "copies between them"),
+    ("crates/nearfar/src/peers/way.rs", "copies between them"),
     ("crates/nearfar/src/compare/tools.rs", "real tools that measure them"),
     ("crates/platform/src/kernel.rs", "an example in a comment"),
 ];

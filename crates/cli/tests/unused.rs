@@ -46,7 +46,6 @@ const FOR_OTHERS: &[(&str, &[&str])] = &[
             "TO_REGISTER",
             "VIRTUAL_DEVICE",
             "clear_invalidation_queue_error",
-            "clflush",
             "invalidation_queue_error",
             "invalidation_queue_head",
             "mfence",

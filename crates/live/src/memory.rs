@@ -27,14 +27,21 @@ pub struct GuestBar {
     pub length: u64,
 }
 
+/// A guest's IOMMU.
+struct Translation {
+    iommu: Rc<GuestIommu>,
+    /// The guest's IDs of functions.
+    ids: BTreeMap<u16, Bdf>,
+}
+
 /// What each function of a host may access.
 #[derive(Default)]
 pub struct LiveMemory {
     maps: RefCell<BTreeMap<u16, ClientMemory>>,
     /// The guest's BARs, by function and number: functions reach each other's as by VFIO, which maps them as memory.
     bars: RefCell<BTreeMap<(u16, u8), GuestBar>>,
-    /// The guest's IOMMU if it has one, and the guest's IDs of functions.
-    iommu: RefCell<Option<(Rc<GuestIommu>, BTreeMap<u16, Bdf>)>>,
+    /// The guest's IOMMU, if it has one.
+    translation: RefCell<Option<Translation>>,
     /// Keeps what functions read and write.
     recorder: RefCell<Option<MemoryRecorder>>,
 }
@@ -57,13 +64,13 @@ impl LiveMemory {
 
     /// What functions access, the guest's IOMMU translates, by the guest's IDs of them.
     pub fn translate_by(&self, iommu: Rc<GuestIommu>, ids: BTreeMap<u16, Bdf>) {
-        *self.iommu.borrow_mut() = Some((iommu, ids));
+        *self.translation.borrow_mut() = Some(Translation { iommu, ids });
     }
 
     /// The guest's address of what a function accesses. What is refused is counted if it is to be.
     fn translated(&self, requester: Bdf, address: Iova, access: Access, counts: bool) -> Option<u64> {
-        let iommu = self.iommu.borrow();
-        let Some((iommu, ids)) = &*iommu else { return Some(address.get()) };
+        let translation = self.translation.borrow();
+        let Some(Translation { iommu, ids }) = &*translation else { return Some(address.get()) };
         let own = *of_requester(ids, requester)?;
         let translated = iommu.translate(own, address.get(), access);
         let refused = |why| {

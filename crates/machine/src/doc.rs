@@ -227,8 +227,8 @@ impl<T: Kindred> Doc<T> {
             // More than any sensible nesting.
             if layers.len() > 8 {
                 return Err(Diagnostics::new(vec![
-                    Diagnostic::new(&place, "`extends` goes through more than 8 files")
-                        .label("extends itself in the end, or is too deep"),
+                    Diagnostic::new(&place, "`extends` goes in a circle, or through more than 8 files")
+                        .label("extends itself in the end, or one file too many"),
                 ]));
             }
             let source = self

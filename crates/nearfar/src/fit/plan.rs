@@ -161,6 +161,10 @@ pub const BY_HAND: &[(&str, &str)] = &[
         "bandwidths of cores fix it, of other machines; no row of pcie-bench mixes enough",
     ),
     (
+        "host.interconnect.bandwidth",
+        "from data sheets, or what cores of one socket read from another; a card fills no such link",
+    ),
+    (
         "host.interconnect.data_header",
         "bandwidths of cores fix it, of other machines; a card fills no such link",
     ),
