@@ -162,7 +162,7 @@ pub fn look(
         let tried = points(&files, scenario, &changes, tried)?;
         let seed = tried.first().map_or(1, |(_, first)| first.seed());
         let texts: Changes = files.used().texts.into_iter().collect();
-        let is_kept = tried.iter().all(|(_, experiment)| experiment.is_repeatable());
+        let is_kept = tried.iter().all(|(_, experiment)| experiment.check_repeatable().is_ok());
         let common = format!("{scenario:?} {changes:?} {texts:?} {accounting}");
         let key = |point: &Combination| {
             is_kept.then(|| experiment::key(&[&common, &format!("{point:?}")])).flatten()
